@@ -181,8 +181,8 @@ def _lines(lines: PythonLines, copies: int, period: int) -> PythonLines:
         positions = np.tile(each.indices, copies)
         return thread_positions(each.thread, times.reshape(-1).tolist(), positions.tolist())
 
-    until_ns = lines.until_ns + (copies - 1) * period
-    return replace(lines, threads=tuple(map(thread, lines.threads)), until_ns=until_ns)
+    end_ns = lines.end_ns + (copies - 1) * period
+    return replace(lines, threads=tuple(map(thread, lines.threads)), end_ns=end_ns)
 
 
 def _of_copy(graph: GraphInstance, copy: int, graphs: int) -> GraphInstance:

@@ -132,7 +132,7 @@ def _tell_once(asked: str, sizes: Sizes) -> None:
     rule, _, name = asked.partition(":")
     case = next(each for each in ONCE if each.rule == rule)
     found, took_ms = (case.flawed if name == "flawed" else case.remedied)(sizes)
-    told = [{"rule": each.rule, "ms": each.at_stake_ns / 1e6} for each in found.found]
+    told = [{"rule": each.rule, "ms": each.est_saving_ns / 1e6} for each in found.found]
     synchronize()  # else, with CUPTI to be detached, the process does not end: docs/trust/limits.md
     print(json.dumps({"found": told, "took_ms": took_ms}))
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from profiler_ext.findings import Finding, Findings, Stake
+from profiler_ext.findings import Finding, Findings, SavingPer
 
 FACTOR = 2.0
 
@@ -63,8 +63,8 @@ def outcome_of(
     return Outcome(
         rule,
         words,
-        predicted_ms=sum(each.at_stake_ns for each in own) / 1e6 if own else None,
-        is_claimed=not own or any(each.stake is not Stake.UNKNOWN for each in own),
+        predicted_ms=sum(each.est_saving_ns for each in own) / 1e6 if own else None,
+        is_claimed=not own or any(each.saving_per is not SavingPer.UNKNOWN for each in own),
         flawed_ms=statistics.median(before for before, _ in times),
         remedied_ms=statistics.median(after for _, after in times),
         gain_ms=statistics.median(gains),
@@ -84,7 +84,7 @@ def _quartiles(gains: list[float]) -> tuple[float, float]:
 
 def _predicted_text(found: Iterable[Finding], besides: str = "") -> str:
     """Return the findings of all rules but one, each with its milliseconds."""
-    named = (f"{f.rule} {f.at_stake_ns / 1e6:.2f}" for f in found if f.rule != besides)
+    named = (f"{f.rule} {f.est_saving_ns / 1e6:.2f}" for f in found if f.rule != besides)
     return ", ".join(named)
 
 

@@ -242,7 +242,7 @@ def quiet(name: str, sizes: Sizes, out: Path | None) -> list[str]:
     if out is not None:
         session.save(out / name)
     gc.collect()
-    return [each.what for each in session.found.found if each.rule == "unlike_siblings"]
+    return [each.summary for each in session.found.found if each.rule == "unlike_siblings"]
 
 
 def main() -> int:

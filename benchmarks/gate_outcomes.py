@@ -33,7 +33,7 @@ def judged(work: Path, trial: str, line: int | None, rounds: int) -> dict[str, o
             "fraction": planted.fraction,
             "interval": planted.interval and [planted.interval.low_ns, planted.interval.high_ns],
         },
-        "unclear": [each.name for each in result.of(Outcome.UNCLEAR)],
+        "unclear": [each.name for each in result.of(Outcome.INCONCLUSIVE)],
         "too_few": len(result.of(Outcome.TOO_FEW)),
         "device": _change(compared),
         "lines_of_runs_ns": _lines_of_runs(compared),

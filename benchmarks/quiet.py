@@ -108,7 +108,7 @@ def said(step: Step, folder: Path | None) -> list[str]:
     if folder is not None:
         session.save(folder)
     found = session.found.found
-    return [f"{each.rule} {each.at_stake_ns / 1e6:.2f}: {each.what}" for each in found]
+    return [f"{each.rule} {each.est_saving_ns / 1e6:.2f}: {each.summary}" for each in found]
 
 
 def main() -> int:

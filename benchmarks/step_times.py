@@ -82,8 +82,8 @@ def _row(name: str, ranks: int, folder: Path) -> str:
 def _measured(name: str, own_ns: list[float], same_ns: float, analysis: Analysis) -> str:
     own = statistics.median(own_ns) if own_ns else float("nan")
     spread = (max(own_ns) - min(own_ns)) / own if own_ns else float("nan")
-    title_ns = find(analysis).unrecorded_ns
-    before_ns = analysis.recording.settings.steps_before_ns
+    title_ns = find(analysis).unprofiled_step_ns
+    before_ns = analysis.recording.settings.unprofiled_steps_ns
     walls = [step.wall_ns for step in analysis.steps]
     mean = statistics.fmean(walls)
     most = max(abs(each - mean) / mean for each in walls)

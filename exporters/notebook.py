@@ -1,4 +1,4 @@
-"""A session's notebook view: findings, breakdown, lines, modules, kernels.
+"""A session's notebook view: top lines and three sentences; the rest is collapsed.
 
 A notebook puts the text into its own page, so every name is escaped, and styles are inline: none
 leaks out, and light and dark themes keep their colours.
@@ -27,7 +27,7 @@ from profiler_ext.exporters.views.formatting import (
 from profiler_ext.exporters.views.idle import cause_sums, idle_texts, straggler_lines, top_causes
 from profiler_ext.exporters.views.modules import ModuleNode, module_tree, root_label, tree_rooflines
 from profiler_ext.exporters.views.rooflines import roofline_text, utilisation_texts
-from profiler_ext.findings import Finding, find, find_on_ranks
+from profiler_ext.findings import Finding, Findings, find, find_on_ranks
 from profiler_ext.records import recording, vocabulary
 from profiler_ext.records.analysis import Analysis
 
@@ -35,36 +35,64 @@ _TOP = 10
 _SHOWN_IDLE = 3
 _DEPTH = 4
 _MAX_CHARS = 64
+# The phases with a column of their own; a page of 1,000 px has no room for more.
+_COLUMNS = (vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD, vocabulary.Phase.RECOMPUTE)
+_CUT = "max-width:max(15em,100vw - 62em);overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 _ROOFLINE_HEADS = ("roofline", "max saving")
 _STYLES = {
     None: "text-align:left",
-    "what": "text-align:left;font-family:monospace",
-    "number": "text-align:right;white-space:nowrap",
+    "what": "text-align:left;font-family:monospace;padding:.3em .4em",
+    "number": "text-align:right;white-space:nowrap;padding:.3em .4em",
 }
 Row = Mapping[str, Any]
 
 
 def session_html(analyses: Sequence[Analysis]) -> str:
-    """Return a session as HTML: findings, breakdown, compiles, top lines, modules, kernels.
+    """Return a session as HTML: the top lines, and what to change first.
 
-    Times are per step. Modules (a tree) and kernels are folded.
+    Recommendations, breakdown, modules (a tree), kernels and notes are collapsed. Times are per
+    step.
     """
     line = (
         summary.heading(analyses[0]) if len(analyses) == 1 else summary.heading_of_ranks(analyses)
     )
-    result = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
-    compiled = "" if result is None else tag("p", text(result))
+    found = _found(analyses)
     return tag(
         "div",
         tag("p", tag("b", text(line))),
-        _findings(analyses),
-        _ledger(analyses),
-        compiled,
         _top_lines(analyses),
+        *_sentences(analyses, found),
+        _findings(analyses, found),
+        _ledger(analyses),
         _modules(analyses),
         _kernels(analyses),
-        *(tag("p", text(f"note: {note}")) for note in summary.note_texts(analyses)),
+        _notes(summary.note_texts(analyses)),
     )
+
+
+def _sentences(analyses: Sequence[Analysis], result: Findings | None) -> Iterator[str]:
+    """Yield the top recommendation, and where the time of a step goes."""
+    rows = _rows(analyses, "coverage")
+    if not rows:
+        yield tag("p", "No step was profiled, so there is nothing to sum.")
+        return
+    if result is not None and result.found:
+        top = result.found[0]
+        what = text(findings.what_text(top))
+        yield tag("p", f"Top recommendation: {_at_stake(top)} {what}")
+    wall = sum(row["duration_ns"] for row in rows)
+    parts = (
+        f"{percent_text(row['duration_ns'], wall)} {ledger_label(row)}"
+        for row in sorted(rows, key=lambda row: -row["duration_ns"])
+    )
+    yield tag("p", text(f"Step {time_text(wall / _spans(analyses))}: {', '.join(parts)}"))
+
+
+def _notes(notes: Sequence[str]) -> str:
+    paragraphs = [tag("p", text(f"note: {note}")) for note in notes]
+    if len(paragraphs) < 2:
+        return "".join(paragraphs)
+    return details(f"{len(paragraphs)} notes", "".join(paragraphs))
 
 
 def _rows(analyses: Sequence[Analysis], name: str) -> list[dict[str, Any]]:
@@ -79,21 +107,31 @@ def _spans(analyses: Sequence[Analysis]) -> int:
     return max(sum(len(analysis.steps) for analysis in analyses), 1)
 
 
-def _findings(analyses: Sequence[Analysis]) -> str:
+def _found(analyses: Sequence[Analysis]) -> Findings | None:
     if not any(analysis.steps for analysis in analyses):
+        return None
+    return find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
+
+
+def _findings(analyses: Sequence[Analysis], result: Findings | None) -> str:
+    if result is None:
         return ""
-    result = find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
     settings = analyses[0].recording.settings
     items = [_finding(each, settings) for each in result.found[: findings.MAX_ON_PAGE]]
-    title = tag("p", tag("b", text(findings.findings_heading(result))))
-    return title + numbered(items, findings.SHOWN, len(result.found), "session.findings()")
+    listed = numbered(items, findings.SHOWN, len(result.found), "session.findings()")
+    title = text(findings.findings_heading(result))
+    return details(title, listed) if items else tag("p", title)
+
+
+def _at_stake(finding: Finding) -> str:
+    time, part = findings.time_at_stake_texts(finding)
+    return f"<b>{time} {part}</b>"
 
 
 def _finding(finding: Finding, settings: recording.Settings) -> str:
-    time, part = findings.time_at_stake_texts(finding)
     lines = (
-        f"<b>{time} {part}</b> {text(findings.what_text(finding))}",
-        text(findings.where_text(finding.where, settings)),
+        f"{_at_stake(finding)} {text(findings.what_text(finding))}",
+        text(findings.where_text(finding.location, settings)),
         text(findings.why_text(finding)),
         f"Try: {text(finding.remedy)}",
     )
@@ -103,7 +141,7 @@ def _finding(finding: Finding, settings: recording.Settings) -> str:
 def _ledger(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "coverage")
     if not rows:
-        return tag("p", "No step was profiled, so there is nothing to sum.")
+        return ""
     wall, spans = sum(row["duration_ns"] for row in rows), _spans(analyses)
     lines = [_ledger_row(row["duration_ns"], wall, spans, text(ledger_label(row))) for row in rows]
     for words, duration_ns in top_causes(cause_sums(analyses)):
@@ -111,10 +149,12 @@ def _ledger(analyses: Sequence[Analysis]) -> str:
     lines.append(_ledger_row(wall, wall, spans, "total"))
     waits = straggler_lines(analyses) if len(analyses) > 1 else idle_texts(analyses[0], _SHOWN_IDLE)
     placed = (each.text for each in waits)
+    compiled = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
     sentences = (*summary.coverage_lines(analyses), *utilisation_texts(analyses), *placed)
-    below = "".join(tag("p", text(sentence)) for sentence in sentences)
-    heads = Head("Step time breakdown"), *_numbers("a step", "of wall time")
-    return _table(heads, lines) + below
+    every = sentences if compiled is None else (*sentences, compiled)
+    below = "".join(tag("p", text(sentence)) for sentence in every)
+    heads = Head("account"), *_numbers("time/step", "% wall")
+    return details("Step time breakdown", _table(heads, lines) + below)
 
 
 def _ledger_row(duration_ns: int, wall_ns: int, spans: int, label: str) -> tuple[str, ...]:
@@ -125,12 +165,16 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_line")
     if not rows:
         return ""
-    phases = [phase for phase in vocabulary.Phase if any(row[phase] for row in rows)]
+    spent = [phase for phase in vocabulary.Phase if any(row[phase] for row in rows)]
+    phases = [[phase] for phase in spent if phase in _COLUMNS]
+    rest = [phase for phase in spent if phase not in _COLUMNS]
+    names = [short_phase(phase) for [phase] in phases]
+    if rest:
+        phases.append(rest)
+        names.append(short_phase(rest[0]) if len(rest) == 1 else "other")
     heads = (
         Head("line", "what"),
-        *_numbers("a step", "of device"),
-        Head("of wall time"),
-        *_numbers(*map(short_phase, phases), *_ROOFLINE_HEADS),
+        *_numbers("time/step", "% device", *names, *_ROOFLINE_HEADS),
     )
     total = sum(row["duration_ns"] for row in rows)
     lines = [_line(analyses, row, total, phases) for row in rows[:_TOP]]
@@ -142,19 +186,22 @@ def _more(rows: Sequence[Row]) -> str:
 
 
 def _line(
-    analyses: Sequence[Analysis], row: Row, total_ns: int, phases: Sequence[vocabulary.Phase]
+    analyses: Sequence[Analysis],
+    row: Row,
+    total_ns: int,
+    phases: Sequence[Sequence[vocabulary.Phase]],
 ) -> tuple[str, ...]:
     names, spans = labels(BY["line"], row, analyses[0].recording.settings), _spans(analyses)
-    name = "<br>".join(map(text, filter(None, names)))
-    own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
-    wall_ns = sum(line.duration_ns for analysis in analyses for line in analysis.ledger)
+    name = tag("div", "<br>".join(map(text, filter(None, names))), style=_CUT)
     pieces = (
         tag("div", style=f"width:{part:.1f}%;background:{PHASE_STYLES[phase]}")
         for phase in vocabulary.Phase
-        if (part := 100 * row[phase] / max(wall_ns, 1))
+        if (part := 100 * row[phase] / max(total_ns, 1))
     )
-    bar = tag("div", *pieces, style="display:flex;width:5em;height:.8em")
-    numbers = (*own, bar, *(_of_step(row[p], spans) for p in phases))
+    bar = tag("div", *pieces, style="display:flex;width:4em;height:.8em")
+    percent = percent_text(row["duration_ns"], total_ns) + bar
+    of_phases = (_of_step(sum(row[phase] for phase in each), spans) for each in phases)
+    numbers = (_of_step(row["duration_ns"], spans), percent, *of_phases)
     return (name, *numbers, *_roofline_cells(analyses, row))
 
 
@@ -183,8 +230,8 @@ def _modules(analyses: Sequence[Analysis]) -> str:
         )
         for node, depth in _walk(tree, 0)
     ]
-    heads = Head("module", "what"), *_numbers("a step", "of all modules", *_ROOFLINE_HEADS)
-    return details("modules", _table(heads, lines))
+    heads = Head("module", "what"), *_numbers("time/step", "% modules", *_ROOFLINE_HEADS)
+    return details("Modules", _table(heads, lines))
 
 
 def _walk(node: ModuleNode, depth: int) -> Iterator[tuple[ModuleNode, int]]:
@@ -210,10 +257,10 @@ def _kernels(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_kernel")
     if not rows:
         return ""
-    heads = Head("kernel", "what"), *_numbers("a step", "of device", "launches", *_ROOFLINE_HEADS)
+    heads = Head("kernel", "what"), *_numbers("time/step", "% device", "launches", *_ROOFLINE_HEADS)
     total = sum(row["duration_ns"] for row in rows)
     lines = [_kernel(analyses, row, total) for row in rows[:_TOP]]
-    return details("kernels", _table(heads, lines) + _more(rows))
+    return details("Kernels", _table(heads, lines) + _more(rows))
 
 
 def _kernel(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str, ...]:

@@ -63,5 +63,11 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Switch capture on and give a notebook the magic ``%%profile_ext``: ``%load_ext``."""
+    import_module(f"{__name__}.profiling.switch").enable()
+    import_module(f"{__name__}.integrations.ipython").register(shell)
+
+
 if autostart.is_requested():
     autostart.start()

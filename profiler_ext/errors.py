@@ -75,13 +75,13 @@ class OutputError(ProfilerExtError):
 class StdoutClosedError(OutputError):
     """Standard output was closed by its reader."""
 
-    slug = "reader_gone"
+    slug = "stdout_closed"
 
 
 class InternalError(ProfilerExtError):
     """Something in this package failed; the program and the recording are not affected."""
 
-    slug = "own_fault"
+    slug = "internal_error"
 
 
 class CoverageError(ProfilerExtError):

@@ -73,7 +73,9 @@ $ profiler-ext export profile_out -o tables.csv        # or: session.export(PATH
 ...
 ```
 
-A path's suffix names the format; a path without one is a folder for TensorBoard."""
+A path's suffix names the format; a path without one is a folder for TensorBoard.
+Earlier names are listed in [records.md](records.md) for keys, in [tables.md](tables.md) for
+columns."""
 
 TABLES = """# Tables
 
@@ -83,7 +85,12 @@ compiled work of one line or module are one row; `scope="compiled"` and `scope="
 parts of each, and `launches` has them as a column. The values of the columns `phase`, `kind`,
 `scope`, `level` and `cache_state` are in [words.md](words.md), those of `evidence` and
 `forward_evidence` in [evidence.md](evidence.md), those of `gap` in [gaps.md](gaps.md), those of
-`cause` in [idle.md](idle.md)."""
+`cause` in [idle.md](idle.md).
+
+In schema 2 of tables (`attrs["schema_version"]`) columns of `findings` have other names than in
+schema 1: `what` is `summary`, `at_stake_ns` is `est_saving_ns`, `of_ns` is `total_ns`,
+`at_stake_fraction` is `est_saving_fraction`, `stake` is `saving_per`, `sureness` is `confidence`,
+`why` is `evidence`, `shared_with` is `overlaps_with`."""
 
 FINDINGS = """# Findings: top recommendations
 
@@ -107,13 +114,14 @@ For example, a ConvNeXt-T on an H200 with one block left in float32: `unlike_sib
 - **Step time without profiling**: profiling slows the CPU, by 1.1 to 2.0 times in our
   measurements, so a device may wait for the CPU only while it is being profiled. The session
   keeps how long each of the last steps before the recording took on the device, with no profiler
-  on (`steps_before_ns`; [steps](steps.md)). With three or more of them, their lower median is the
-  step time without profiling. The findings begin with it, the step time while profiling follows,
-  and percentages refer to it. If the device is busy all that time, the device is the bottleneck.
-  `run` and the callbacks of training libraries leave three such steps by default (`--skip 5`,
-  `skip=5`), and so does a schedule with `wait=4` or more. With fewer, waiting for the CPU is
-  estimated, and rules about kernels ignore launches that the device waited for in the recording.
-- Findings that count the same time **say so** (`shared_with`): do not add their times.
+  on (`unprofiled_steps_ns`; [steps](steps.md)). With three or more of them, their lower median is
+  the step time without profiling. The findings begin with it, the step time while profiling
+  follows, and percentages refer to it. If the device is busy all that time, the device is the
+  bottleneck. `run` and the callbacks of training libraries leave three such steps by default
+  (`--skip 5`, `skip=5`), and so does a schedule with `wait=4` or more. With fewer, waiting for the
+  CPU is estimated, and rules about kernels ignore launches that the device waited for in the
+  recording.
+- Findings that count the same time **say so** (`overlaps_with`): do not add their times.
 - Findings below {least:.0%} of a step and 20 us, or below a tenth of a second that each process
   spends once, are **not reported**. A rule that could not be applied says why. A session without
   findings says so.

@@ -55,11 +55,12 @@ def refused(capsys: pytest.CaptureFixture[str], *command: str | Path) -> str:
 def test_a_report_begins_with_what_to_do_and_the_ledger(
     by: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = printed(capsys, "report", folder, "--by", by, "--top", "3").splitlines()
-    assert lines[1].startswith("Top recommendations (step ")
+    options = ("--by", by, "--top", "3", "--verbose")
+    lines = printed(capsys, "report", folder, *options).splitlines()
+    assert lines[1].startswith("Top recommendations: step ")
     assert "Step time breakdown" in lines[lines.index("") + 1]
-    _, heads = (line for line in lines if "a step    part" in line)
-    assert by in heads.split("a step")[0]
+    _, heads = (line for line in lines if "per step  %" in line)
+    assert by in heads.split("per step")[0]
 
 
 @pytest.mark.parametrize("command", ["report", "annotate"])

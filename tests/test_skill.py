@@ -18,7 +18,7 @@ from profiler_ext import cli
 from profiler_ext.cli.common import ABOVE_LIMIT
 from profiler_ext.cli.skill import SKILL
 from profiler_ext.exporters.formats import FILE_NAME
-from profiler_ext.findings.finding import Confidence, Stake
+from profiler_ext.findings.finding import Confidence, SavingPer
 from profiler_ext.rooflines.compute_units import Bound
 from tests.book.commands import check_readable, commands
 from tests.book.recordings import read_once
@@ -87,7 +87,7 @@ def client(
 
 
 def values(answer: Any, path: str) -> list[Any]:
-    """Return what stands at a path such as ``findings[].where.file``."""
+    """Return what stands at a path such as ``findings[].location.file``."""
     found = [answer]
     for part in path.split("."):
         name, _, is_list = part.partition("[")
@@ -113,8 +113,8 @@ def test_an_answer_has_the_fields_that_the_skill_names(step: Step, client: Clien
 def test_the_skill_lists_the_values_that_a_client_decides_by(client: Client) -> None:
     fields = {path: means for step in ASKING for path, means in step.fields.items()}
     listed = {path: set(re.findall(r"`(\w+)`", means)) for path, means in fields.items()}
-    assert listed["findings[].sureness"] == {each.value for each in Confidence}
-    assert listed["findings[].stake"] == {each.value for each in Stake}
+    assert listed["findings[].confidence"] == {each.value for each in Confidence}
+    assert listed["findings[].saving_per"] == {each.value for each in SavingPer}
     assert listed["roofline.bound"] == {each.value for each in Bound}
     for step in ASKING:
         answer = client.ask(step.command)
@@ -132,19 +132,19 @@ def test_each_recording_of_the_skill_is_a_valid_command() -> None:
 
 def test_a_client_gets_from_a_recommendation_to_a_proven_change(client: Client) -> None:
     report = client.ask(command("report before --format"))
-    slow_ns = report["findings"]["unrecorded_ns"]
-    assert report["whole"]["line_fraction"] == 1.0 and not report["whole"]["gaps"]
+    slow_ns = report["findings"]["unprofiled_step_ns"]
+    assert report["coverage"]["line_fraction"] == 1.0 and not report["coverage"]["gaps"]
 
     listed = client.ask(command("report before --findings"))["findings"]
-    assert [each["at_stake_ns"] for each in listed] == sorted(
-        (each["at_stake_ns"] for each in listed), reverse=True
+    assert [each["est_saving_ns"] for each in listed] == sorted(
+        (each["est_saving_ns"] for each in listed), reverse=True
     )
-    first, at_a_line = listed[0], next(each for each in listed if each["where"]["file"])
+    first, at_a_line = listed[0], next(each for each in listed if each["location"]["file"])
     assert first["rule"] == "launch_bound" and "mode='reduce-overhead'" in first["remedy"]
 
-    place = f"{Path(at_a_line['where']['file']).name}:{at_a_line['where']['line']}"
+    place = f"{Path(at_a_line['location']['file']).name}:{at_a_line['location']['line']}"
     page = client.ask(command("explain").replace("gpt.py:36", place))
-    assert page["subject"]["code"] == at_a_line["where"]["code"]
+    assert page["subject"]["code"] == at_a_line["location"]["code"]
     assert at_a_line["rule"] in values(page, "findings[].rule")
 
     proof = client.ask(command("diff before after --format"))
@@ -153,7 +153,7 @@ def test_a_client_gets_from_a_recommendation_to_a_proven_change(client: Client) 
     assert step["interval"]["high_ns"] < 0
     assert step["base_per_step_ns"] == slow_ns
     gained_ns = step["base_per_step_ns"] - step["head_per_step_ns"]
-    assert gained_ns == pytest.approx(first["at_stake_ns"], rel=0.3)  # as it was predicted
+    assert gained_ns == pytest.approx(first["est_saving_ns"], rel=0.3)  # as it was predicted
 
     gate = client.ask(command("diff before after --fail-if"))["gate"]
     assert (client.status, gate["outcome"]) == (0, "passed")

@@ -29,7 +29,7 @@ _PROPERTY = _DATA | {":": "%3A", ",": "%2C"}
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLES = {
     Outcome.PASSED: "green",
-    Outcome.UNCLEAR: "yellow",
+    Outcome.INCONCLUSIVE: "yellow",
     Outcome.TOO_FEW: "bold yellow",
     Outcome.NOT_COMPARABLE: "bold yellow",
     Outcome.FAILED: "bold red",
@@ -70,7 +70,7 @@ def result_lines(result: Result) -> Iterator[str]:
             yield f"  {line_text(line)}  {signed(line.delta_ns)}"
     if left := len(result.judged) - len(shown):
         yield f"and {left} more: {_counts(result.judged[len(shown) :])}"
-    if result.outcome in (Outcome.UNCLEAR, Outcome.TOO_FEW, Outcome.NOT_COMPARABLE):
+    if result.outcome in (Outcome.INCONCLUSIVE, Outcome.TOO_FEW, Outcome.NOT_COMPARABLE):
         yield f"try: {result.outcome.remedy}"
 
 
@@ -147,7 +147,7 @@ def workflow_commands(
         for outcome, each_level in (
             (Outcome.TOO_FEW, level),
             (Outcome.NOT_COMPARABLE, level),
-            (Outcome.UNCLEAR, "warning"),
+            (Outcome.INCONCLUSIVE, "warning"),
         )
         if result.outcome is outcome
     ]

@@ -35,9 +35,9 @@ STYLES = {
     Verdict.SLOWER: "red",
     Verdict.NEW: "red",
     Verdict.FASTER: "green",
-    Verdict.GONE: "green",
+    Verdict.REMOVED: "green",
 }
-MARKS = {Verdict.NOISE: "~", Verdict.TOO_FEW: "?"}
+MARKS = {Verdict.NOT_SIGNIFICANT: "~", Verdict.TOO_FEW: "?"}
 MAX_FUSIONS, _SHOWN_KERNELS = 5, 4
 _TIME, _DELTA, _PERCENT = 8, 9, 7
 _INDENT = 10

@@ -25,11 +25,11 @@ MAX_OPS = 8
 _MAX_KERNEL_CHARS = 40
 _STEPS = {Basis.TRAINING: "step in training", Basis.RECORDED: "step as recorded"}
 _ORDER = (
-    *(records.Verdict.SLOWER, records.Verdict.FASTER, records.Verdict.NEW, records.Verdict.GONE),
+    *(records.Verdict.SLOWER, records.Verdict.FASTER, records.Verdict.NEW, records.Verdict.REMOVED),
     *(
         records.Verdict.TOO_FEW,
         records.Verdict.NOT_COMPARABLE,
-        records.Verdict.NOISE,
+        records.Verdict.NOT_SIGNIFICANT,
         records.Verdict.EQUAL,
     ),
 )
@@ -162,14 +162,16 @@ def count_text(rows: Sequence[records.Row]) -> str:
     verdict_counts = [
         f"{occurrences[verdict]} {verdict.words}" for verdict in _ORDER if occurrences[verdict]
     ]
-    noise = [row.change.delta_ns for row in rows if row.change.verdict is records.Verdict.NOISE]
+    noise = [
+        row.change.delta_ns for row in rows if row.change.verdict is records.Verdict.NOT_SIGNIFICANT
+    ]
     text = ", ".join(verdict_counts) or "no rows"
     return f"{text} (together {signed(sum(noise))})" if noise else text
 
 
 def shown_rows(rows: Sequence[records.Row]) -> tuple[records.Row, ...]:
     """Return the rows to show: all but those of equal time or inside the noise."""
-    hidden = (records.Verdict.NOISE, records.Verdict.EQUAL)
+    hidden = (records.Verdict.NOT_SIGNIFICANT, records.Verdict.EQUAL)
     return tuple(row for row in rows if row.change.verdict not in hidden)
 
 
@@ -250,7 +252,7 @@ def interval_text(change: records.Change) -> str:
 
 def _details(comparison: Comparison, table: records.Table, row: records.Row) -> Iterator[str]:
     change = row.change
-    if row.match not in (records.Match.SAME, records.Match.NEW, records.Match.GONE):
+    if row.match not in (records.Match.SAME, records.Match.NEW, records.Match.REMOVED):
         yield row.match.words
     if change.interval is not None and change.is_change:
         yield f"95%: {interval_text(change)}"

@@ -48,7 +48,7 @@ def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) ->
         change=comparison.change_facts(change),
         rows=[comparison.row_facts(row) for row in rows[:_MAX_ROWS]],
         fusions=[comparison.fusion_facts(each) for each in fusions[:_MAX_ROWS]],
-        in_words=list(_sentences(compared, change, rows, fusions, subject)),
+        sentences=list(_sentences(compared, change, rows, fusions, subject)),
         notes=list(notes(compared)),
     )
 

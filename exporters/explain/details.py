@@ -122,7 +122,9 @@ def gaps(about: ExplainContext, duration_ns: int) -> list[documents.GapRow]:
 
 def findings(about: ExplainContext) -> list[documents.FindingEntry]:
     """Return the findings about it."""
-    return [answers.finding_entry(f) for f in about.asked.found.found if _touches(f.where, about)]
+    return [
+        answers.finding_entry(f) for f in about.asked.found.found if _touches(f.location, about)
+    ]
 
 
 def _touches(where: Any, about: ExplainContext) -> bool:
@@ -176,14 +178,14 @@ def _known_ns(each: SelectedShares) -> int:
     return int(each.durations(each.own[~unknown[each.launch_of(each.own)]]).sum())
 
 
-def silence(
-    subject: Subject, analyses: Sequence[Analysis], called_ns: float, idle_ns: float
+def no_time_reason(
+    subject: Subject, analyses: Sequence[Analysis], callees_ns: float, idle_ns: float
 ) -> str:
     """Return why a subject has no device time in the profiled steps."""
     if subject.kind is not Kind.LINE:
         return f"the {subject.kind} has no launch in the profiled steps"
-    if called_ns:
-        spent = formatting.time_text(called_ns)
+    if callees_ns:
+        spent = formatting.time_text(callees_ns)
         return f"it launches nothing itself: it calls lines that do, which took {spent} a step"
     nodes = [pair for each in analyses for pair in _nodes(each, subject)]
     if nodes:

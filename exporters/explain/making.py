@@ -8,7 +8,7 @@ from typing import Any
 from profiler_ext.errors import UnclearNameError, UsageError
 from profiler_ext.exporters.explain import details, subjects, sums
 from profiler_ext.exporters.explain.against import Earlier, against
-from profiler_ext.exporters.explain.details import ExplainContext, silence
+from profiler_ext.exporters.explain.details import ExplainContext, no_time_reason
 from profiler_ext.exporters.json_output import answers, documents, explained
 from profiler_ext.exporters.views.modules import depth_of, folded_modules
 from profiler_ext.records.analysis import Place
@@ -41,16 +41,18 @@ def explain(
     why = (
         None
         if has_time
-        else silence(subject, asked.analyses, (time.called_ns or 0) / steps, idle_ns / steps)
+        else no_time_reason(
+            subject, asked.analyses, (time.callees_ns or 0) / steps, idle_ns / steps
+        )
     )
     lists, cuts = _lists(about, idle, top)
     return explained.Explanation(
         cuts=[*cuts, *answers.steps_truncation(asked)],
         session=answers.session_facts(asked),
-        whole=answers.whole(asked),
+        coverage=answers.coverage(asked),
         subject=_facts(about),
         time=time,
-        silence=why,
+        no_time_reason=why,
         roofline=details.roofline(about.ranks),
         site_evidence_ns=sums.times_by_site_evidence(about.ranks),
         line_evidence_ns=sums.times_by_place(about.ranks, lambda place: place.evidence),
@@ -69,8 +71,8 @@ def candidates(
     return explained.Candidates(
         cuts=answers.steps_truncation(asked),
         session=answers.session_facts(asked),
-        whole=answers.whole(asked),
-        asked=name,
+        coverage=answers.coverage(asked),
+        query=name,
         is_ambiguous=error.is_ambiguous,
         candidates=list(error.candidates),
     )
@@ -182,8 +184,8 @@ def _time(about: ExplainContext) -> explained.TimeFacts:
         inclusive_ns=sum(inclusive),
         launches=own.launches,
         phases_ns=own.phases_ns,
-        below_ns=_below(about) if about.subject.kind is subjects.Kind.MODULE else None,
-        called_ns=_called(about) if about.subject.kind is subjects.Kind.LINE else None,
+        submodules_ns=_below(about) if about.subject.kind is subjects.Kind.MODULE else None,
+        callees_ns=_called(about) if about.subject.kind is subjects.Kind.LINE else None,
     )
 
 

@@ -41,8 +41,8 @@ _RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, For
 def overview_lines(explanation: explained.Explanation) -> Iterator[str]:
     """Yield the overview: time, phases, roofline, steps."""
     time = explanation.time
-    if explanation.silence is not None:
-        yield f"no device time: {explanation.silence}"
+    if explanation.no_time_reason is not None:
+        yield f"no device time: {explanation.no_time_reason}"
         return
     each = PerStep.of(explanation)
     whole = f", which take {each.time(time.inclusive_ns)} whole" if is_part(explanation) else ""
@@ -53,10 +53,10 @@ def overview_lines(explanation: explained.Explanation) -> Iterator[str]:
     )
     phases = [phase for phase in Phase if phase in time.phases_ns]
     yield " · ".join(f"{phase.words} {each.time(time.phases_ns[phase])}" for phase in phases)
-    if time.below_ns:
-        yield f"{each.time(time.below_ns)} of it in modules below"
-    if time.called_ns:
-        yield f"besides, lines that it calls take {each.time(time.called_ns)}"
+    if time.submodules_ns:
+        yield f"{each.time(time.submodules_ns)} of it in modules below"
+    if time.callees_ns:
+        yield f"besides, lines that it calls take {each.time(time.callees_ns)}"
     yield from filter(None, (_roofline_line(explanation), *_step_texts(explanation)))
 
 
@@ -179,7 +179,7 @@ def _changes(explanation: explained.Explanation) -> Iterator[Section]:
     if explanation.against is not None:
         name = ", ".join(run.name for run in explanation.against.base.runs)
         notes = (f"note: {note}" for note in explanation.against.notes)
-        yield Section(f"Since {name}", texts=(*explanation.against.in_words, *notes))
+        yield Section(f"Since {name}", texts=(*explanation.against.sentences, *notes))
 
 
 def _is_redundant(rows: Sequence[explained.PartRow], explanation: explained.Explanation) -> bool:
@@ -204,7 +204,7 @@ def _kernel(row: explained.KernelRow, explanation: explained.Explanation) -> tup
         kernel_text({"kernel": row.kernel, "name": row.name}),
         each.time(row.duration_ns),
         percent_text(row.duration_ns, explanation.time.duration_ns),
-        *((each.time(row.whole_ns),) if is_part(explanation) else ()),
+        *((each.time(row.total_ns),) if is_part(explanation) else ()),
         each.count(row.launches),
         time_text(row.median_ns),
         row.kind,
@@ -248,14 +248,18 @@ def _more(explanation: explained.Explanation, name: str) -> tuple[str, ...]:
     cuts = [cut for cut in explanation.cuts if cut.where == name]
     each = PerStep.of(explanation)
     return tuple(
-        f"({cut.of - cut.kept} more: {each.time(cut.left_out_ns or 0)} a step)" for cut in cuts
+        f"({cut.total - cut.kept} more: {each.time(cut.left_out_ns or 0)} a step)" for cut in cuts
     )
 
 
 def _finding(entry: documents.FindingEntry) -> str:
-    part = percent_text(entry.at_stake_ns, entry.of_ns) if entry.stake == "step" else entry.stake
-    stake = f"{time_text(entry.at_stake_ns)} {part}"
-    return f"{stake} · {entry.what} ({entry.rule}) · try: {entry.remedy}"
+    part = (
+        percent_text(entry.est_saving_ns, entry.total_ns)
+        if entry.saving_per == "step"
+        else entry.saving_per
+    )
+    stake = f"{time_text(entry.est_saving_ns)} {part}"
+    return f"{stake} · {entry.summary} ({entry.rule}) · try: {entry.remedy}"
 
 
 def _idle(explanation: explained.Explanation) -> Iterator[str]:
@@ -288,9 +292,11 @@ def _rule(rule: str) -> str:
 def _gaps(explanation: explained.Explanation) -> Iterator[str]:
     for gap in explanation.own_gaps:
         part = percent_text(gap.fraction or 0, 1)
-        yield f"of it {part}: {gap.words} ({gap.gap}); {gap.remedy}"
-    if explanation.whole.gaps:
-        gaps = (f"{gap.gap} {percent_text(gap.fraction or 0, 1)}" for gap in explanation.whole.gaps)
+        yield f"of it {part}: {gap.description} ({gap.gap}); {gap.remedy}"
+    if explanation.coverage.gaps:
+        gaps = (
+            f"{gap.gap} {percent_text(gap.fraction or 0, 1)}" for gap in explanation.coverage.gaps
+        )
         yield f"of the whole session's busy time: {', '.join(gaps)}"
 
 

@@ -152,7 +152,7 @@ def _row(
         kind=kind,
         launches=own.launches,
         duration_ns=own.duration_ns,
-        whole_ns=sum(whole),
+        total_ns=sum(whole),
         min_ns=min(whole),
         median_ns=int(np.median(whole)),
         max_ns=max(whole),

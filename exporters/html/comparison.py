@@ -49,7 +49,7 @@ _LEGEND = (
     (Verdict.SLOWER, "slower"),
     (Verdict.FASTER, "faster"),
     (_MOVED, "moved, new or gone"),
-    (Verdict.NOISE, "not significant"),
+    (Verdict.NOT_SIGNIFICANT, "not significant"),
 )
 _OPEN = ("ledger", "line")
 
@@ -132,7 +132,7 @@ def _row(comparison: Comparison, of: Table, row: Row, most: float, way: str) -> 
 
 def _meaning(verdict: Verdict, has_moved: bool) -> str:
     """Return the class of a row, which its colour is of."""
-    if has_moved or verdict in (Verdict.NEW, Verdict.GONE):
+    if has_moved or verdict in (Verdict.NEW, Verdict.REMOVED):
         return _MOVED
     return verdict
 

@@ -90,7 +90,7 @@ def findings(analyses: Sequence[Analysis]) -> str:
 
 def _finding_item(finding: Finding, settings: Settings) -> str:
     time, part = time_at_stake_texts(finding)
-    links = " · ".join(place_links(finding.where, settings))
+    links = " · ".join(place_links(finding.location, settings))
     return tag(
         "li",
         tag("p", f"<b>{time}</b> <b>{part}</b> {text(what_text(finding))}"),

@@ -89,16 +89,16 @@ def _steps(analysis: Analysis) -> list[documents.StepFacts]:
     ]
 
 
-def whole(source: SessionLike) -> documents.Whole:
+def coverage(source: SessionLike) -> documents.Coverage:
     """Return how much of the time is attributed to lines, and why the rest is not."""
     rows = summary.records(source.columns("coverage"))
     named = ("scope", "level", "category", "duration_ns", "fraction")
-    return documents.Whole(
-        ledger=[documents.LedgerRow(**{name: row[name] for name in named}) for row in rows],
+    return documents.Coverage(
+        breakdown=[documents.BreakdownRow(**{name: row[name] for name in named}) for row in rows],
         gaps=_gaps(rows),
         line_fraction=_line_fraction(source.analyses, Scope.COMPILED),
         eager_line_fraction=_line_fraction(source.analyses, Scope.EAGER),
-        linked_fraction=tables.fraction_linked_to_forward(source.analyses),
+        backward_matched_fraction=tables.fraction_linked_to_forward(source.analyses),
         notes=list(source.notes),
     )
 
@@ -116,14 +116,14 @@ def _gaps(rows: Sequence[dict[str, Any]]) -> list[documents.GapRow]:
     return [gap_row(reason, duration_ns, busy) for reason, duration_ns in sums.items()]
 
 
-def gap_row(reason: str, duration_ns: int, of_ns: int) -> documents.GapRow:
-    """Return a gap with its words and remedy."""
+def gap_row(reason: str, duration_ns: int, total_ns: int) -> documents.GapRow:
+    """Return a gap with its description and remedy."""
     gap = GapReason(reason)
     return documents.GapRow(
         gap=gap.value,
-        words=gap.words,
+        description=gap.words,
         duration_ns=duration_ns,
-        fraction=duration_ns / of_ns if of_ns else None,
+        fraction=duration_ns / total_ns if total_ns else None,
         remedy=gap.remedy,
         page=gap.page,
     )
@@ -166,7 +166,7 @@ def table_answer(
     return table_answer_type(kind.name)(
         cuts=[*cuts, *steps_truncation(source)],
         session=session_facts(source),
-        whole=whole(source),
+        coverage=coverage(source),
         filters=narrowed,
         row_count=rows.row_count,
         total_ns=rows.total_ns,
@@ -185,15 +185,15 @@ def report_answer(source: SessionLike, top: int | None = 15) -> documents.Report
     cuts += _cut("findings.findings", len(entries[:SHOWN]), len(entries))
     findings = documents.FindingsPart(
         step_ns=source.found.step_ns,
-        unrecorded_ns=source.found.unrecorded_ns,
-        judged=source.found.judged,
+        unprofiled_step_ns=source.found.unprofiled_step_ns,
+        rules_evaluated=source.found.rules_evaluated,
         findings=entries[:SHOWN],
-        unjudged=list(source.found.unjudged),
+        rules_skipped=list(source.found.rules_skipped),
     )
     return documents.Report(
         cuts=[*cuts, *steps_truncation(source)],
         session=session_facts(source),
-        whole=whole(source),
+        coverage=coverage(source),
         findings=findings,
         tables=rows,
     )
@@ -207,12 +207,12 @@ def findings_answer(source: SessionLike, top: int | None = None) -> documents.Fi
     return documents.FindingsAnswer(
         cuts=[*_cut("findings", len(kept), len(entries)), *steps_truncation(source)],
         session=session_facts(source),
-        whole=whole(source),
+        coverage=coverage(source),
         step_ns=found.step_ns,
-        unrecorded_ns=found.unrecorded_ns,
-        judged=found.judged,
+        unprofiled_step_ns=found.unprofiled_step_ns,
+        rules_evaluated=found.rules_evaluated,
         findings=kept,
-        unjudged=list(found.unjudged),
+        rules_skipped=list(found.rules_skipped),
     )
 
 
@@ -282,13 +282,13 @@ def _time(table: tables.Table) -> int | None:
 
 
 def _cut(
-    where: str, kept: int, of: int, left_out_ns: int | None = None, because: str = "top"
+    where: str, kept: int, total: int, left_out_ns: int | None = None, reason: str = "top"
 ) -> list[documents.Cut]:
     """Return the cut of a list, if any."""
     cut = documents.Cut(
-        where=where, kept=kept, of=of, unit="items", because=because, left_out_ns=left_out_ns
+        where=where, kept=kept, total=total, unit="items", reason=reason, left_out_ns=left_out_ns
     )
-    return [cut] if kept < of else []
+    return [cut] if kept < total else []
 
 
 def finding_entry(finding: Finding) -> documents.FindingEntry:
@@ -296,15 +296,17 @@ def finding_entry(finding: Finding) -> documents.FindingEntry:
     return documents.FindingEntry(
         rule=finding.rule,
         rank=finding.rank,
-        what=finding.what,
-        where=finding.where,
-        at_stake_ns=finding.at_stake_ns,
-        of_ns=finding.of_ns,
+        summary=finding.summary,
+        location=finding.location,
+        est_saving_ns=finding.est_saving_ns,
+        total_ns=finding.total_ns,
         fraction=finding.fraction,
-        stake=finding.stake,
-        sureness=finding.sureness,
-        why=[documents.Figure(name=f.name, value=f.value, unit=f.unit) for f in finding.why],
+        saving_per=finding.saving_per,
+        confidence=finding.confidence,
+        evidence=[
+            documents.Figure(name=f.name, value=f.value, unit=f.unit) for f in finding.evidence
+        ],
         remedy=finding.remedy,
-        shared_with=list(finding.shared_with),
+        overlaps_with=list(finding.overlaps_with),
         page=f"findings.md#{finding.rule}",
     )

@@ -97,9 +97,9 @@ def _record_cut(document: dict[str, Any], part: _Truncatable) -> None:
     cut = Cut(
         where=".".join(part.where),
         kept=kept,
-        of=len(whole),
+        total=len(whole),
         unit="characters" if isinstance(whole, str) else "items",
-        because="budget",
+        reason="budget",
         left_out_ns=_left_out_ns(left),
     )
     before = [each for each in document["cuts"] if each["where"] == cut.where]
@@ -111,8 +111,8 @@ def _merged_cut(cut: Cut, before: list[dict[str, Any]]) -> Cut:
     """Merge two cuts of one list: to its top rows, and then to the budget."""
     for each in before:
         times = [t for t in (cut.left_out_ns, each["left_out_ns"]) if t is not None]
-        total = sum(times) if times else None
-        cut = msgspec.structs.replace(cut, of=each["of"], left_out_ns=total)
+        left_out_ns = sum(times) if times else None
+        cut = msgspec.structs.replace(cut, total=each["total"], left_out_ns=left_out_ns)
     return cut
 
 

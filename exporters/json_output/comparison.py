@@ -25,7 +25,7 @@ class PlacedFacts(Part, frozen=True, kw_only=True):
     delta_ns: Annotated[float, about("of a mean step")]
 
 
-class JudgedFacts(Part, frozen=True, kw_only=True):
+class CheckedFacts(Part, frozen=True, kw_only=True):
     """One thing that a condition was held against."""
 
     name: Annotated[str | None, about("null where it is the sum of all that is meant")]
@@ -38,7 +38,7 @@ class JudgedFacts(Part, frozen=True, kw_only=True):
     high: Annotated[float | None, about("upper end of it")]
     q_value: float | None
     verdict: Annotated[str | None, about("words.md; null of bytes, which are counted")]
-    outcome: Annotated[str, about("passed, unclear, too_few or failed: words.md")]
+    outcome: Annotated[str, about("passed, inconclusive, too_few or failed: words.md")]
     lines: Annotated[list[PlacedFacts], about("of what failed, where most of it is")]
 
 
@@ -47,13 +47,13 @@ class ConditionFacts(Part, frozen=True, kw_only=True):
 
     condition: Annotated[str, about("as it was written")]
     outcome: Annotated[str, about("the worst of all that it was held against")]
-    judged: list[JudgedFacts]
+    checked: list[CheckedFacts]
 
 
 class GateFacts(Part, frozen=True, kw_only=True):
     """What came of the conditions of --fail-if."""
 
-    outcome: Annotated[str, about("the worst of all: passed, unclear, too_few or failed")]
+    outcome: Annotated[str, about("the worst of all: passed, inconclusive, too_few or failed")]
     conditions: list[ConditionFacts]
 
 
@@ -63,16 +63,16 @@ def gate_facts(gate: Gate) -> GateFacts:
         ConditionFacts(
             condition=result.condition.text,
             outcome=result.outcome,
-            judged=[_judged(each) for each in result.judged],
+            checked=[_checked(each) for each in result.judged],
         )
         for result in gate.results
     ]
     return GateFacts(outcome=gate.outcome, conditions=conditions)
 
 
-def _judged(judged: Evaluation) -> JudgedFacts:
+def _checked(judged: Evaluation) -> CheckedFacts:
     interval = judged.interval
-    return JudgedFacts(
+    return CheckedFacts(
         name=judged.name or None,
         unit=judged.unit,
         base=judged.base,
@@ -139,7 +139,11 @@ class ChangeFacts(Part, frozen=True, kw_only=True):
     head_launches: int
     interval: Annotated[IntervalFacts | None, about("null for too few steps, or no difference")]
     verdict: Annotated[
-        str, about("equal, slower, faster, new, gone, noise, too_few or not_comparable: words.md")
+        str,
+        about(
+            "equal, slower, faster, new, removed, not_significant, too_few or not_comparable: "
+            "words.md"
+        ),
     ]
 
 
@@ -208,14 +212,14 @@ class ComparisonAnswer(Answer, frozen=True, kw_only=True, tag="comparison"):
     ]
     total: Annotated[ChangeFacts, about("wall time of a recorded step, on all devices of a rank")]
     device: Annotated[ChangeFacts, about("device time of what a step enqueued")]
-    ledger: Annotated[list[ComparedRow], about("adds up to total")]
+    breakdown: Annotated[list[ComparedRow], about("adds up to total")]
     by: str
     row_count: int
     verdict_counts: Annotated[dict[str, int], about("how many rows came to each verdict")]
     rows: Annotated[list[ComparedRow], about("adds up to total, but those of compile")]
     fusions: list[FusionFacts]
     false_discovery_rate: Annotated[float, about("the q_value up to which a row is a change")]
-    fewest_steps: Annotated[int, about("so many steps a side are needed where it has one run")]
+    min_steps: Annotated[int, about("so many steps a side are needed where it has one run")]
     notes: list[str]
     gate: Annotated[GateFacts | None, about("null where there is no condition")] = None
 
@@ -231,9 +235,9 @@ def comparison_answer(
     shapes = [side.shapes for side in comparison.matched.sides]
     return ComparisonAnswer(
         cuts=[
-            Cut(where=where, kept=top, of=of, unit="items", because="top")
-            for where, of in (("rows", len(table.rows)), ("fusions", len(comparison.fusions)))
-            if top is not None and top < of
+            Cut(where=where, kept=top, total=total, unit="items", reason="top")
+            for where, total in (("rows", len(table.rows)), ("fusions", len(comparison.fusions)))
+            if top is not None and top < total
         ],
         base=side_facts(comparison.base),
         head=side_facts(comparison.head),
@@ -241,14 +245,14 @@ def comparison_answer(
         step_basis=comparison.step.basis.value,
         total=change_facts(comparison.total),
         device=change_facts(comparison.device),
-        ledger=[row_facts(row) for row in comparison.table("ledger").rows],
+        breakdown=[row_facts(row) for row in comparison.table("ledger").rows],
         by=by,
         row_count=len(table.rows),
         verdict_counts={str(v): verdicts.count(v) for v in records.Verdict if v in verdicts},
         rows=[row_facts(row, shapes) for row in table.rows[:top]],
         fusions=[fusion_facts(each) for each in comparison.fusions[:top]],
         false_discovery_rate=significance.FALSE_DISCOVERY_RATE,
-        fewest_steps=significance.MIN_STEPS,
+        min_steps=significance.MIN_STEPS,
         notes=list(notes(comparison, by)),
         gate=None if gate is None else gate_facts(gate),
     )

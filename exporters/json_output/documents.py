@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from profiler_ext.findings import FigureUnit, Unjudged
+from profiler_ext.findings import FigureUnit, SkippedRule
 from profiler_ext.findings import Location as FindingPlace
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 def about(words: str) -> msgspec.Meta:
@@ -30,9 +30,9 @@ class Cut(Part, frozen=True, kw_only=True):
 
     where: Annotated[str, about("the list or text, as a path of names from the answer")]
     kept: Annotated[int, about("so much of it is there")]
-    of: Annotated[int, about("so much there was")]
+    total: Annotated[int, about("so much there was")]
     unit: Annotated[str, about("what is counted: items or characters")]
-    because: Annotated[str, about("what bounds it: top, budget or size")]
+    reason: Annotated[str, about("what bounds it: top, budget or size")]
     left_out_ns: Annotated[int | None, about("time of what was left out, where it has one")] = None
 
 
@@ -62,7 +62,7 @@ class SessionFacts(Part, frozen=True, kw_only=True):
     steps: list[StepFacts]
 
 
-class LedgerRow(Part, frozen=True, kw_only=True):
+class BreakdownRow(Part, frozen=True, kw_only=True):
     """Wall time of the profiled steps on each device, of one category."""
 
     scope: str
@@ -76,21 +76,25 @@ class GapRow(Part, frozen=True, kw_only=True):
     """Device time that is not attributed to a source line, by its reason."""
 
     gap: Annotated[str, about("the reason's name, as in the column gap")]
-    words: str
+    description: str
     duration_ns: int
     fraction: Annotated[float | None, about("part of the time in which devices were busy")]
     remedy: str
     page: Annotated[str, about("where the documentation explains it, below docs")]
 
 
-class Whole(Part, frozen=True, kw_only=True):
+class Coverage(Part, frozen=True, kw_only=True):
     """How far an answer can be trusted."""
 
-    ledger: Annotated[list[LedgerRow], about("adds up to the steps' wall time on each device")]
+    breakdown: Annotated[
+        list[BreakdownRow], about("adds up to the steps' wall time on each device")
+    ]
     gaps: Annotated[list[GapRow], about("what of the busy time has no source line, and why")]
     line_fraction: Annotated[float | None, about("part of compiled device time with a line")]
     eager_line_fraction: Annotated[float | None, about("part of eager device time with a line")]
-    linked_fraction: Annotated[float | None, about("part of compiled backward with its forward")]
+    backward_matched_fraction: Annotated[
+        float | None, about("part of compiled backward with its forward")
+    ]
     notes: Annotated[list[str], about("sentences: what is missing, and the remedy")]
 
 
@@ -107,16 +111,16 @@ class FindingEntry(Part, frozen=True, kw_only=True):
 
     rule: str
     rank: int
-    what: str
-    where: FindingPlace
-    at_stake_ns: int
-    of_ns: int
-    fraction: Annotated[float, about("part of `of_ns` that is at stake")]
-    stake: Annotated[str, about("what the time is of: step, window, process or unknown")]
-    sureness: Annotated[str, about("measured, estimated or upper_bound")]
-    why: list[Figure]
+    summary: str
+    location: FindingPlace
+    est_saving_ns: int
+    total_ns: int
+    fraction: Annotated[float, about("est_saving_ns as a part of total_ns")]
+    saving_per: Annotated[str, about("what the time is of: step, window, process or unknown")]
+    confidence: Annotated[str, about("measured, estimated or upper_bound")]
+    evidence: list[Figure]
     remedy: str
-    shared_with: Annotated[list[str], about("rules that count the same time (do not add them)")]
+    overlaps_with: Annotated[list[str], about("rules that count the same time (do not add them)")]
     page: str
 
 
@@ -124,12 +128,12 @@ class FindingsPart(Part, frozen=True, kw_only=True):
     """Top recommendations, and which rules could not be judged."""
 
     step_ns: Annotated[int, about("wall time of the usual step")]
-    unrecorded_ns: Annotated[
+    unprofiled_step_ns: Annotated[
         int | None, about("the same without profiling, if measured in the steps before")
     ]
-    judged: Annotated[int, about("how many checks apply")]
+    rules_evaluated: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]
-    unjudged: list[Unjudged]
+    rules_skipped: list[SkippedRule]
 
 
 class SourceLine(Part, frozen=True, kw_only=True):
@@ -144,7 +148,7 @@ class FileEntry(Part, frozen=True, kw_only=True):
     """A source file, as far as it is known."""
 
     path: str
-    is_whole: Annotated[bool, about("all lines are there, and they are those that ran")]
+    is_complete: Annotated[bool, about("all lines are there, and they are those that ran")]
     missing: Annotated[str | None, about("why there is no more than the recorded lines")]
     duration_ns: int
     lines: list[SourceLine]
@@ -186,7 +190,7 @@ class Rows(Part, frozen=True, kw_only=True):
 class Answer(Part, frozen=True, kw_only=True, tag_field="answer", tag="answer"):
     """What every answer has."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     cuts: Annotated[list[Cut], about("what was left out, and how much of it")] = msgspec.field(
         default_factory=list
     )
@@ -196,7 +200,7 @@ class SessionAnswer(Answer, frozen=True, kw_only=True, tag="of_session"):
     """What every answer about a session has."""
 
     session: SessionFacts
-    whole: Whole
+    coverage: Coverage
 
 
 class TableAnswer(SessionAnswer, frozen=True, kw_only=True, tag="table"):
@@ -213,7 +217,7 @@ class Report(Answer, frozen=True, kw_only=True, tag="report"):
 
     session: SessionFacts
     findings: FindingsPart
-    whole: Whole
+    coverage: Coverage
     tables: Annotated[dict[str, Rows], about("name of a table to its largest rows")]
 
 
@@ -221,12 +225,12 @@ class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):
     """All findings of a session, what has most at stake first."""
 
     step_ns: Annotated[int, about("wall time of the usual step")]
-    unrecorded_ns: Annotated[
+    unprofiled_step_ns: Annotated[
         int | None, about("the same without profiling, if measured in the steps before")
     ]
-    judged: Annotated[int, about("how many checks apply")]
+    rules_evaluated: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]
-    unjudged: list[Unjudged]
+    rules_skipped: list[SkippedRule]
 
 
 class AnnotatedSource(Answer, frozen=True, kw_only=True, tag="annotate"):
@@ -238,7 +242,7 @@ class AnnotatedSource(Answer, frozen=True, kw_only=True, tag="annotate"):
 class Doctor(Answer, frozen=True, kw_only=True, tag="doctor"):
     """What fits on a machine, and what does not."""
 
-    looked_at: list[DoctorCheck]
+    checks: list[DoctorCheck]
 
 
 class CacheList(Answer, frozen=True, kw_only=True, tag="cache_list"):

@@ -40,8 +40,8 @@ class TimeFacts(Part, frozen=True, kw_only=True):
     inclusive_ns: Annotated[int, about("the total time of those launches")]
     launches: int
     phases_ns: _Phases
-    below_ns: Annotated[int | None, about("of a module, the part of its submodules")] = None
-    called_ns: Annotated[int | None, about("of a line, time of other lines that it calls")] = None
+    submodules_ns: Annotated[int | None, about("of a module, the part of its submodules")] = None
+    callees_ns: Annotated[int | None, about("of a line, time of other lines that it calls")] = None
 
 
 class StepTime(Part, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class KernelRow(Part, frozen=True, kw_only=True):
     kind: str
     launches: int
     duration_ns: Annotated[int, about("the part of what is explained")]
-    whole_ns: Annotated[int, about("all of these launches")]
+    total_ns: Annotated[int, about("all of these launches")]
     min_ns: Annotated[int, about("the shortest of them")]
     median_ns: Annotated[int, about("their median, as by_kernel has it")]
     max_ns: Annotated[int, about("the longest of them")]
@@ -133,7 +133,7 @@ class Against(Part, frozen=True, kw_only=True):
     change: Annotated[comparison.ChangeFacts, about("of its device time in a mean step")]
     rows: Annotated[list[comparison.ComparedRow], about("of the comparison, those that are of it")]
     fusions: Annotated[list[comparison.FusionFacts], about("those in which it takes part")]
-    in_words: Annotated[list[str], about("the same for a person")]
+    sentences: Annotated[list[str], about("the same for a person")]
     notes: list[str]
 
 
@@ -142,7 +142,7 @@ class Explanation(SessionAnswer, frozen=True, kw_only=True, tag="explain"):
 
     subject: SubjectFacts
     time: TimeFacts
-    silence: Annotated[str | None, about("why it has no time, where it has none")]
+    no_time_reason: Annotated[str | None, about("why it has no time, where it has none")]
     steps: list[StepTime]
     kernels: list[KernelRow]
     fused_with: Annotated[list[PartRow], about("what else the same launches compute")]
@@ -164,6 +164,6 @@ class Explanation(SessionAnswer, frozen=True, kw_only=True, tag="explain"):
 class Candidates(SessionAnswer, frozen=True, kw_only=True, tag="candidates"):
     """What a name could mean that is not the name of one thing."""
 
-    asked: str
+    query: str
     is_ambiguous: Annotated[bool, about("it fits several; else it fits none, and these are close")]
     candidates: list[str]

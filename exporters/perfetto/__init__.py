@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.errors import TraceError
+from profiler_ext.exporters.perfetto import window
 from profiler_ext.exporters.perfetto.compiles import draw_compiles
 from profiler_ext.exporters.perfetto.device import draw_devices
 from profiler_ext.exporters.perfetto.flows import Flows
@@ -74,19 +75,19 @@ def write_trace(
     first_ns = min(
         (start + each.shift_ns for start, each in zip(starts_ns, every, strict=True)), default=0
     )
+    last_ns = max((_end_ns(each.analysis) + each.shift_ns for each in every), default=0)
     with replacing(path) as file:
         for each in every:
             writer = PacketWriter(file, each.number, each.shift_ns)
             writer.clock(first_ns, zero_ns + first_ns)
             tracks = Tracks(writer, each.side)
             analysis = each.analysis
-            events = analysis.recording.trace.events
             flows, of_steps = Flows(analysis), RooflineTotals(analysis, peaks)
             draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks), of_steps)
             draw_host(writer, tracks, analysis.recording, flows.host_rows, flows.from_host)
             draw_compiles(writer, tracks, analysis)
-            draw_places(writer, tracks, analysis, _start_ns(events))
-            draw_rooflines(writer, tracks, analysis, of_steps, _start_ns(events))
+            draw_places(writer, tracks, analysis, last_ns - each.shift_ns)
+            draw_rooflines(writer, tracks, analysis, of_steps, last_ns - each.shift_ns)
             writer.flush()
     return path
 
@@ -99,6 +100,12 @@ def _start_ns(events: Events) -> int:
             "record it again"
         )
     return start_ns
+
+
+def _end_ns(analysis: Analysis) -> int:
+    """Return the end of what is drawn."""
+    ends_ns = (step.end_ns for step in analysis.steps)
+    return max([window.end_ns(analysis.recording.trace.events), *ends_ns])
 
 
 Sides = tuple[Sequence[RunOfRanks], Sequence[RunOfRanks]]

@@ -16,7 +16,7 @@ from profiler_ext.records.events import Codes, Ints, MaskedInts
 
 Argument = str | int | float | Sequence[str] | Sequence[int] | Mapping[str, int]
 
-NAMES, CATEGORIES = "event_names", "event_categories"
+NAMES, CATEGORIES, GROUPS = "event_names", "event_categories", "correlation_id_str"
 ARGUMENT_NAMES, _ARGUMENT_TEXTS = "debug_annotation_names", "debug_annotation_string_values"
 ANNOTATION = encoding.key_of(pb.TrackEvent, "debug_annotations")
 INT = encoding.key_of(pb.DebugAnnotation, "int_value")
@@ -47,7 +47,7 @@ class Texts:
             # A name from a trace may hold half a surrogate pair, which UTF-8 has no bytes for.
             encoded = text.encode("utf-8", "replace")
             entry = getattr(self._unsent, table).add(iid=number)
-            if table == _ARGUMENT_TEXTS:
+            if table in (_ARGUMENT_TEXTS, GROUPS):
                 entry.str = encoded
             else:
                 entry.name = encoded.decode()

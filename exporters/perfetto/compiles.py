@@ -61,7 +61,7 @@ def _span(
 
 def _arguments(compiled: Compilation) -> dict[str, Argument]:
     lists: dict[str, list[str]] = {
-        "recompiled_as": [f"{each.of}: {each.guard}" for each in compiled.recompiles],
+        "recompiled_as": [f"{each.compile_id}: {each.guard}" for each in compiled.recompiles],
         "graph_breaks": [each.reason for each in compiled.breaks],
         "caches": [each] if (each := lookups_text(compiled.lookups)) else [],
         "failure": [] if compiled.failure is None else [compiled.failure.reason],

@@ -9,11 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from profiler_ext.exporters.launch_parts import line_text, position_text
+from profiler_ext.exporters.perfetto import window
 from profiler_ext.exporters.perfetto.annotations import Argument, IntArgument
 from profiler_ext.exporters.perfetto.arguments import LaunchArgumentColumns, path_text
 from profiler_ext.exporters.perfetto.encoding import Shared, concatenated
 from profiler_ext.exporters.perfetto.flows import Flows
-from profiler_ext.exporters.perfetto.label_spans import LANES, MODULE, LabelSpans, split_overlapping
+from profiler_ext.exporters.perfetto.label_spans import (
+    LANES,
+    SOURCE_LINE,
+    LabelSpans,
+    split_overlapping,
+)
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices, listed
 from profiler_ext.exporters.perfetto.queries import RooflineTotals
 from profiler_ext.exporters.perfetto.rates import Counters, Rates
@@ -93,7 +99,7 @@ class IdleSlices:
             name = f"{name} at {position}"
             arguments["source_lines"] = [line_text(at) or position]
             arguments["source_paths"] = [path_text(at) or position]
-        return self._writer.constant(name, "idle", arguments)
+        return self._writer.constant(name, "idle", arguments, coloured_by=why)
 
 
 class _Group(NamedTuple):
@@ -144,6 +150,7 @@ class _Drawing:
         self._label_spans = LabelSpans(writer, analysis, largest_places(analysis), of_steps)
         self._idle_slices = IdleSlices(writer, analysis)
         self._other_rows = _other_rows(analysis, flows)
+        self._window_end_ns = window.end_ns(analysis.recording.trace.events)
         self.counters = Counters(writer, tracks, analysis.launches, rates)
 
     def steps(self, uuid: int | None) -> None:
@@ -181,7 +188,7 @@ class _Drawing:
         for chosen in split_overlapping(self._analysis.launches, rows, _MAX_LABELLED_LANES):
             for rank, lane in enumerate(LANES, _LANES_RANK):
                 slices = self._label_spans.of(lane, chosen)
-                self._tracks.draw(lane, uuid, rank, slices, nesting=lane == MODULE)
+                self._tracks.draw(lane, uuid, rank, slices, nesting=lane != SOURCE_LINE)
 
     def _track_numbers(self, group: _Group, rows: Ints) -> Ints:
         launches = self._analysis.launches
@@ -198,16 +205,17 @@ class _Drawing:
             zip(names.tolist(), categories.tolist(), strict=True),
             lambda at: self._writer.constant(events.name[rows[at]], events.category[rows[at]], {}),
         )
-        start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
+        start_ns = events.start_ns[rows]
+        end_ns = np.clip(events.end_ns[rows], start_ns, self._window_end_ns)
         return Slices(start_ns, end_ns, shared.constants, shared.of_row, rows)
 
 
 def _other_rows(analysis: Analysis, flows: Flows) -> Mapping[int | str, dict[str, Ints]]:
     """Return device events that are no launches, by device and category."""
     events = analysis.recording.trace.events
-    launched = np.zeros(len(events), np.bool_)
-    launched[analysis.launches.event] = True
-    others = flows.device_rows[~launched[flows.device_rows]]
+    left_out = events.start_ns > window.end_ns(events)
+    left_out[analysis.launches.event] = True
+    others = flows.device_rows[~left_out[flows.device_rows]]
     rows_found: dict[int | str, dict[str, list[Ints]]] = defaultdict(lambda: defaultdict(list))
     kinds = np.column_stack((events.thread[others], events.category.codes[others]))
     each, firsts, of_row = np.unique(kinds, axis=0, return_index=True, return_inverse=True)

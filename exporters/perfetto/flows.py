@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from profiler_ext.exporters.launch_parts import PartColumns
+from profiler_ext.exporters.perfetto import window
 from profiler_ext.exporters.perfetto.packets import FROM, TO, FlowIds
 from profiler_ext.records import provenance, vocabulary
 from profiler_ext.records.analysis import Analysis, Launches, Place
@@ -138,7 +139,7 @@ class Flows:
         ]
         on_device = np.isin(events.thread, device_threads)
         # Rows of ``Events``.
-        self.host_rows: Ints = np.flatnonzero(~on_device)
+        self.host_rows: Ints = np.flatnonzero(~on_device & ~window.is_recording(events))
         self.device_rows: Ints = np.flatnonzero(on_device)
         called, calls = _calls(events, self.host_rows, launches)
         pairs = forward_launches(analysis)

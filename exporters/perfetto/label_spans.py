@@ -1,7 +1,7 @@
 """The lanes below the launches: consecutive launches of one phase, module or source line.
 
 A launch's phase is its own; its module and line are those of its largest part. Modules nest as the
-module tree does.
+module tree does, and recompute and gradient accumulation nest in the backward pass.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.exporters.launch_parts import THE_MODEL, position_text
+from profiler_ext.exporters.launch_parts import THE_MODEL, line_text, position_text
 from profiler_ext.exporters.perfetto.annotations import Argument, IntArgument, present
 from profiler_ext.exporters.perfetto.arguments import path_text
 from profiler_ext.exporters.perfetto.encoding import ByteDictionary
@@ -20,7 +20,7 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.exporters.perfetto.queries import ROOFLINE, RooflineTotals
 from profiler_ext.exporters.perfetto.tracks import FreeLanes
 from profiler_ext.exporters.views.modules import parents
-from profiler_ext.records.analysis import Analysis, Launches
+from profiler_ext.records.analysis import Analysis, Launches, Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import codes_of
 from profiler_ext.records.vocabulary import Phase
@@ -28,6 +28,7 @@ from profiler_ext.records.vocabulary import Phase
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
 LANES = (PHASE, MODULE, SOURCE_LINE)
 _NOTHING = -1
+_MAX_LINE_CHARS = 100
 # Recompute and gradient accumulation within a module's backward do not end its span.
 _PASS = {Phase.RECOMPUTE: Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION: Phase.BACKWARD}
 
@@ -46,6 +47,8 @@ class LabelSpans:
         passes = {text: _PASS.get(Phase(text), Phase(text)) for text in phases.strings if text}
         self._phases = codes_of(phases.strings)[0][phases.codes]
         self._passes = codes_of(map(passes.get, phases.strings))[0][phases.codes]
+        is_inner = [bool(text) and passes[text] != text for text in phases.strings]
+        self._is_inner = np.array(is_inner, np.bool_)[phases.codes]
         steps = analysis.launches.step
         numbers = np.unique(steps.data, return_inverse=True)[1]
         self._steps = np.where(np.ma.getmaskarray(steps), _NOTHING, numbers)
@@ -66,11 +69,16 @@ class LabelSpans:
         """
         if lane == MODULE:
             return self._drawn(lane, rows, self._module_runs(rows))
-        by_phase = (self._phases[rows], self._steps[rows])
         if lane == PHASE:
-            return self._drawn(lane, rows, [_label_runs(self._phases[rows], *by_phase)])
+            return self._drawn(lane, rows, self._phase_runs(rows))
         lines = self._of_places(self._positions, rows)
-        return self._drawn(lane, rows, [_label_runs(lines, *by_phase)])
+        return self._drawn(lane, rows, [_label_runs(lines, self._phases[rows], self._steps[rows])])
+
+    def _phase_runs(self, rows: Ints) -> Iterator[_LabelRuns]:
+        runs = _label_runs(self._passes[rows], self._steps[rows])
+        yield runs
+        inner = np.where(self._is_inner[rows], self._phases[rows], _NOTHING)
+        yield _label_runs(inner, np.repeat(np.arange(len(runs.firsts)), runs.counts))
 
     def _module_runs(self, rows: Ints) -> Iterator[_LabelRuns]:
         within: tuple[Ints, ...] = (self._passes[rows], self._steps[rows])
@@ -114,7 +122,7 @@ class LabelSpans:
         """Return the constant of each slice; most repeat."""
         at = (self._phases if lane == PHASE else self._largest)[rows]
         _, firsts, kinds = np.unique(
-            at * self._depths + depths, return_index=True, return_inverse=True
+            at * (depths.max(initial=0) + 1) + depths, return_index=True, return_inverse=True
         )
         codes = np.empty(len(firsts), np.int64)
         for kind in np.argsort(firsts).tolist():
@@ -138,14 +146,27 @@ class LabelSpans:
         self, lane: str, row: int, depth: int
     ) -> tuple[str, dict[str, Argument]]:
         if lane == PHASE:
-            return self._launches.phase[row], {}
+            phase = self._launches.phase[row]
+            return phase if depth else _PASS.get(Phase(phase), phase), {}
         place = self._places[self._largest[row]]
         if lane == MODULE:
             path = self._paths[self._largest[row]][depth]
             return path, present({ROOFLINE: self._of_modules.get(path)})
         about = {"code": place.code, "function": place.function, "path": path_text(place)}
         about[ROOFLINE] = self._of_lines.get((place.file, place.line)) if place.file else None
-        return position_text(place) or "", present(about)
+        return _line_name(place), present(about)
+
+
+def _line_name(place: Place) -> str:
+    """Return a line with its code, else its function.
+
+    The viewer colours a slice by its name without numbers, so the position alone would give all
+    lines of a file one colour.
+    """
+    text = line_text(place) or ""
+    if not place.code and place.function:
+        text = f"{text}  in {place.function}"
+    return text if len(text) <= _MAX_LINE_CHARS else f"{text[: _MAX_LINE_CHARS - 1]}…"
 
 
 class _LabelRuns(NamedTuple):

@@ -17,6 +17,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 from profiler_ext.exporters.perfetto import encoding
 from profiler_ext.exporters.perfetto.annotations import (
     CATEGORIES,
+    GROUPS,
     NAMES,
     Argument,
     ColumnArgument,
@@ -48,6 +49,7 @@ _BEGIN, _END, _COUNTER = (
     )
 )
 _NAME = encoding.key_of(pb.TrackEvent, "name_iid")
+_GROUP = encoding.key_of(pb.TrackEvent, "correlation_id_str_iid")
 _VALUE = encoding.key_of(pb.TrackEvent, "double_counter_value")
 
 
@@ -134,10 +136,14 @@ class PacketWriter:
         """Return a new, empty ``TrackDescriptor``, already part of the trace."""
         return self._new_packet(self._descriptors).track_descriptor
 
-    def constant(self, name: str, category: str, arguments: Mapping[str, Argument]) -> bytes:
-        """Encode what many slices share."""
+    def constant(
+        self, name: str, category: str, arguments: Mapping[str, Argument], coloured_by: str = ""
+    ) -> bytes:
+        """Encode what many slices share; the viewer colours by name, or by ``coloured_by``."""
         of_category = _CATEGORY + encoding.varint(self.texts.number(CATEGORIES, category))
         named = _NAME + encoding.varint(self.texts.number(NAMES, name))
+        if coloured_by:
+            named += _GROUP + encoding.varint(self.texts.number(GROUPS, coloured_by))
         return of_category + _BEGIN + named + self.texts.annotated(arguments)
 
     def slices(self, track: int, slices: Slices, rows: Ints) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from profiler_ext.exporters.launch_parts import module_text, node_text
 from profiler_ext.exporters.perfetto.annotations import Argument, present
 from profiler_ext.exporters.perfetto.packets import PacketWriter, listed
-from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
+from profiler_ext.exporters.perfetto.tracks import Tracks, internal_group
 from profiler_ext.exporters.views.formatting import time_text
 from profiler_ext.exporters.views.rooflines import work_text
 from profiler_ext.records.analysis import Analysis, Place
@@ -28,9 +28,9 @@ from profiler_ext.rooflines.rooflines import rooflines
 from profiler_ext.rooflines.sums import PartSums, RooflineSums, part_sums
 
 PLACE = "place"
-_PLACES_TRACK = "places (for the queries)"
+_PLACES_TRACK = "places"
 ROOFLINE = "roofline"
-_ROOFLINES_TRACK, _ROOFLINES_RANK = "rooflines (for the queries)", 2
+_ROOFLINES_TRACK, _ROOFLINES_RANK = "rooflines", 1
 Row = Mapping[str, Any]
 Label = TypeVar("Label", bound=Hashable)
 _NamedArguments = tuple[str, dict[str, Argument | None]]
@@ -46,8 +46,11 @@ def queries() -> str:
     return files(__name__.rpartition(".")[0]).joinpath("queries.sql").read_text(encoding="utf-8")
 
 
-def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, start_ns: int) -> None:
-    """Put every place on one track, without duration."""
+def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, at_ns: int) -> None:
+    """Put every place on one track, without duration.
+
+    The viewer lists what a search finds by time, so ``at_ns`` should be behind all launches.
+    """
     settings = analysis.recording.settings
     rank = settings.rank if settings.world_size > 1 else None
     rows = (
@@ -55,10 +58,10 @@ def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, start_
         for number, place in enumerate(analysis.places)
     )
     slices = listed(
-        (start_ns, start_ns, writer.constant(node_text(place), PLACE, arguments))
+        (at_ns, at_ns, writer.constant(node_text(place), PLACE, arguments))
         for place, arguments in zip(analysis.places, rows, strict=True)
     )
-    tracks.draw(_PLACES_TRACK, profiler_group(tracks, settings), 0, slices)
+    tracks.draw(_PLACES_TRACK, internal_group(tracks, settings), 0, slices)
 
 
 def _place_arguments(place: Place) -> dict[str, Argument | None]:
@@ -168,16 +171,16 @@ def _bound_label(row: Row) -> str:
 
 
 def draw_rooflines(
-    writer: PacketWriter, tracks: Tracks, analysis: Analysis, found: RooflineTotals, start_ns: int
+    writer: PacketWriter, tracks: Tracks, analysis: Analysis, found: RooflineTotals, at_ns: int
 ) -> None:
     """Put the roofline of every line, module and kernel on one track, without duration."""
     settings = analysis.recording.settings
     rank = settings.rank if settings.world_size > 1 else None
     slices = listed(
-        (start_ns, start_ns, writer.constant(name, ROOFLINE, present({"rank": rank, **statements})))
+        (at_ns, at_ns, writer.constant(name, ROOFLINE, present({"rank": rank, **statements})))
         for name, statements in _roofline_arguments(analysis, found)
     )
-    tracks.draw(_ROOFLINES_TRACK, profiler_group(tracks, settings), _ROOFLINES_RANK, slices)
+    tracks.draw(_ROOFLINES_TRACK, internal_group(tracks, settings), _ROOFLINES_RANK, slices)
 
 
 def _roofline_arguments(analysis: Analysis, found: RooflineTotals) -> Iterator[_NamedArguments]:

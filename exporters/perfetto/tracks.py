@@ -16,7 +16,7 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.records.events import Ints
 from profiler_ext.records.recording import Settings
 
-_PROFILER_RANK = 1_000_000
+_PROFILER_RANK, _INTERNAL_RANK = 1_000_000, 1_000_001
 
 
 class FreeLanes:
@@ -223,8 +223,13 @@ class Tracks:
 
 
 def profiler_group(tracks: Tracks, settings: Settings) -> int:
-    """Return the last group, for the profiler's own tracks."""
+    """Return the group of the profiler's own tracks, below the processes."""
     return tracks.group(with_rank("profiler", settings), _PROFILER_RANK)
+
+
+def internal_group(tracks: Tracks, settings: Settings) -> int:
+    """Return the last group, for what only queries read."""
+    return tracks.group(with_rank("_internal", settings), _INTERNAL_RANK)
 
 
 def with_rank(name: str, settings: Settings) -> str:

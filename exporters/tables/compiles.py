@@ -94,7 +94,7 @@ def _row(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
         **{name: compiled.phase_ns(phase) for name, phase in _PHASES.items()},
         "profiled_ns": profiled,
         "recompile_reason": newest and newest.guard,
-        "recompiles": newest and newest.of,
+        "recompiles": newest and newest.compile_id,
         "graph_breaks": len(first.breaks),
         "break_reason": broken and broken.reason,
         "break_file": place and place.file,

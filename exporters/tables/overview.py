@@ -218,21 +218,23 @@ def _findings_frame(found: tuple[Finding, ...]) -> Table:
     columns = {
         "rank": gather([each.rank for each in found], every, INT),
         "rule": gather([each.rule for each in found], every, TEXT),
-        "what": gather([each.what for each in found], every, TEXT),
+        "summary": gather([each.summary for each in found], every, TEXT),
     }
     columns |= {
-        name: gather([getattr(each.where, name) for each in found], every, dtype)
+        name: gather([getattr(each.location, name) for each in found], every, dtype)
         for name, dtype in _PLACE
     }
     columns |= {
-        "compile_id": gather([each.where.graph for each in found], every, TEXT),
-        "at_stake_ns": gather([each.at_stake_ns for each in found], every, INT),
-        "of_ns": gather([each.of_ns for each in found], every, INT),
-        "at_stake_fraction": gather([each.fraction for each in found], every, FLOAT),
-        "stake": gather([each.stake.value for each in found], every, TEXT),
-        "sureness": gather([each.sureness.value for each in found], every, TEXT),
-        "why": gather([msgspec.json.encode(each.why).decode() for each in found], every, TEXT),
+        "compile_id": gather([each.location.graph for each in found], every, TEXT),
+        "est_saving_ns": gather([each.est_saving_ns for each in found], every, INT),
+        "total_ns": gather([each.total_ns for each in found], every, INT),
+        "est_saving_fraction": gather([each.fraction for each in found], every, FLOAT),
+        "saving_per": gather([each.saving_per.value for each in found], every, TEXT),
+        "confidence": gather([each.confidence.value for each in found], every, TEXT),
+        "evidence": gather(
+            [msgspec.json.encode(each.evidence).decode() for each in found], every, TEXT
+        ),
         "remedy": gather([each.remedy for each in found], every, TEXT),
-        "shared_with": gather([", ".join(each.shared_with) for each in found], every, TEXT),
+        "overlaps_with": gather([", ".join(each.overlaps_with) for each in found], every, TEXT),
     }
     return schema.frame(columns)

@@ -14,11 +14,35 @@ import msgspec
 
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto import checking, source
-from profiler_ext.records.stored import known
+from profiler_ext.records.stored import RenamedKeys, known, with_current_keys
 
 SUFFIX = ".attribution.json.gz"
 FORMAT: Final = "profiler_ext.attribution"
-VERSION = 1
+VERSION = 2
+# Until version 1
+RENAMED = RenamedKeys(
+    {"ledger": "breakdown", "said": "overview", "first": "recommendations"},
+    {
+        "tables": RenamedKeys(
+            within=dict.fromkeys(
+                ("line", "module", "kernel", "phase"), RenamedKeys({"near": "roofline"})
+            )
+        ),
+        "recommendations": RenamedKeys(
+            {"found": "findings"},
+            {
+                "findings": RenamedKeys(
+                    {
+                        "at_stake": "saving",
+                        "what": "summary",
+                        "where": "location",
+                        "why": "evidence",
+                    }
+                )
+            },
+        ),
+    },
+)
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,7 +54,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     inclusive_ns: int  # full time of those launches
     file: int | None = None  # index into ``Document.files``
     line: int | None = None  # 1-based
-    near: str = ""  # roofline text, ``""`` if unknown
+    roofline: str = ""  # roofline text, ``""`` if unknown
     could_save_ns: int = 0  # by the roofline model
 
 
@@ -63,7 +87,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """One line of the ledger."""
+    """One line of the step time breakdown."""
 
     name: str
     duration_ns: int
@@ -72,10 +96,10 @@ class Account(msgspec.Struct, frozen=True):
 class FindingText(msgspec.Struct, frozen=True):
     """A finding as text."""
 
-    at_stake: str  # time and percentage of a step
-    what: str
-    where: str  # location, or ``""``
-    why: str  # the rule and its figures
+    saving: str  # time and percentage of a step
+    summary: str
+    location: str  # location, or ``""``
+    evidence: str  # the rule and its figures
     remedy: str
 
 
@@ -83,7 +107,7 @@ class TopFindings(msgspec.Struct, frozen=True):
     """The top recommendations."""
 
     title: str
-    found: tuple[FindingText, ...]  # the largest
+    findings: tuple[FindingText, ...]  # the largest
     more: str  # how many more, and how to see them
 
 
@@ -105,14 +129,14 @@ class Document(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     steps: int  # steps that times sum over
     phases: tuple[str, ...]  # in the order of ``Row.phase_ns``
-    ledger: tuple[Account, ...]  # wall time of the steps by category
+    breakdown: tuple[Account, ...]  # wall time of the steps by category
     tables: Tables
     ops: tuple[str, ...]  # ATen ops
     fusions: tuple[Fusion, ...]
     parts: tuple[Part, ...]  # the parts of fusions
     files: tuple[Source, ...]
-    said: tuple[str, ...] = ()  # sentences on coverage and idle time
-    first: TopFindings | None = None  # ``None`` without steps
+    overview: tuple[str, ...] = ()  # sentences on coverage and idle time
+    recommendations: TopFindings | None = None  # ``None`` without steps
 
 
 class _Version(msgspec.Struct):
@@ -125,7 +149,7 @@ def encoded(document: Document) -> bytes:
 
 
 def read_checked(path: Path) -> bytes:
-    """Return the JSON of a file found in a log folder.
+    """Return the JSON of a file found in a log folder, with the keys of today.
 
     Raises:
         TraceError: It cannot be read, is truncated, or is something else.
@@ -139,6 +163,9 @@ def read_checked(path: Path) -> bytes:
                 f"reads up to {VERSION}); update profiler-ext to see it"
             )
         checking.check_object_count(text)
+        if version < VERSION:
+            plain = msgspec.json.decode(text)
+            text = msgspec.json.encode(with_current_keys(plain, RENAMED) | {"version": VERSION})
         msgspec.json.decode(text, type=known(Document))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(

@@ -46,17 +46,17 @@ def top_findings(result: Findings, settings: recording.Settings) -> document.Top
     """Return the top recommendations."""
     return document.TopFindings(
         title=findings.findings_heading(result),
-        found=tuple(_finding_text(each, settings) for each in result.found[: findings.SHOWN]),
+        findings=tuple(_finding_text(each, settings) for each in result.found[: findings.SHOWN]),
         more=findings.more_text(result, "profiler-ext report --findings") or "",
     )
 
 
 def _finding_text(finding: Finding, settings: recording.Settings) -> document.FindingText:
     return document.FindingText(
-        at_stake=" ".join(filter(None, findings.time_at_stake_texts(finding))),
-        what=findings.what_text(finding),
-        where=findings.where_text(finding.where, settings),
-        why=findings.why_text(finding),
+        saving=" ".join(filter(None, findings.time_at_stake_texts(finding))),
+        summary=findings.what_text(finding),
+        location=findings.where_text(finding.location, settings),
+        evidence=findings.why_text(finding),
         remedy=printable(finding.remedy),
     )
 
@@ -115,9 +115,9 @@ def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> docum
         notes=tuple(map(printable, analysis.notes)),
         steps=len(analysis.steps),
         phases=_PHASES,
-        ledger=tuple(_accounts(analysis)),
-        first=top_findings(find(analysis), settings) if analysis.steps else None,
-        said=(
+        breakdown=tuple(_accounts(analysis)),
+        recommendations=top_findings(find(analysis), settings) if analysis.steps else None,
+        overview=(
             *coverage_lines([analysis]),
             idle.causes_text(analysis),
             *(each.text for each in idle.idle_texts(analysis, _SHOWN_IDLE)),
@@ -165,7 +165,7 @@ def _row(
         inclusive_ns=row["inclusive_ns"],
         file=number_of.get(row.get("file") or ""),
         line=row.get("line"),
-        near=rooflines.roofline_text(row),
+        roofline=rooflines.roofline_text(row),
         could_save_ns=row.get("could_save_ns") or 0,
     )
 

@@ -160,7 +160,7 @@ def _entry(each: AnnotatedSourceFile) -> FileEntry:
     ]
     return FileEntry(
         path=each.source.path,
-        is_whole=not each.source.missing,
+        is_complete=not each.source.missing,
         missing=each.source.missing or None,
         duration_ns=each.duration_ns,
         lines=lines,

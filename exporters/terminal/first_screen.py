@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import Protocol, Unpack
 
@@ -72,7 +73,8 @@ def next_steps(ranks: Ranks, folder: Path) -> list[str]:
 def print_first_screen(ranks: Ranks, console: Console, next_steps: Sequence[str] = ()) -> None:
     """Print what to know first; ``next_steps`` are commands that go deeper."""
     verdict = Text(findings_view.verdict_text(ranks.analyses, ranks.found), "bold")
-    above = [verdict, *_finding_lines(ranks), *_caveat_lines(ranks, console), Text()]
+    advice = [*_finding_lines(ranks), *_caveat_lines(ranks, console)]
+    above = [verdict, *_step_lines(ranks), *advice, Text()]
     below = [Text(), *_breakdown_lines(ranks)]
     below += [Text(f"next: {' | '.join(next_steps)}", "dim")] if next_steps else []
     _print_lines(above, console)
@@ -85,6 +87,13 @@ def _print_lines(lines: Iterable[Text], console: Console) -> None:
         console.print(line, no_wrap=True, overflow="ellipsis")
 
 
+def _step_lines(ranks: Ranks) -> Iterator[Text]:
+    """Yield what a step is, where no optimizer ends one, and the rank that others wait for."""
+    yield from (Text(each.text) for each in islice(idle.straggler_lines(ranks.analyses), 1))
+    if called := ranks.analyses[0].recording.settings.step_call:
+        yield Text(printable(f"a step is a call of {called}"), "dim")
+
+
 def _finding_lines(ranks: Ranks) -> Iterator[Text]:
     """Yield two lines per finding: the time at stake and what it is, then what to try."""
     settings = ranks.analyses[0].recording.settings
@@ -93,7 +102,7 @@ def _finding_lines(ranks: Ranks) -> Iterator[Text]:
         yield Text(findings_view.findings_heading(ranks.found))
     for finding in found[:_FINDINGS]:
         time, part = findings_view.time_at_stake_texts(finding)
-        where = findings_view.place_text(finding.where, settings)
+        where = findings_view.place_text(finding.location, settings)
         what = Text(f"{time:>8}  {part:>5}  ")
         what.append(findings_view.what_text(finding), "bold")
         what.append(f" ({findings_view.confidence_text(finding)})", "dim")
@@ -167,7 +176,7 @@ def _breakdown_lines(ranks: Ranks) -> Iterator[Text]:
         if any(row["duration_ns"] for row in own):
             yield _breakdown_line(scope.words, own, total, about.get(scope, ""))
     if rows:
-        label = "step" if ranks.found.unrecorded_ns is None else "step while profiling"
+        label = "step" if ranks.found.unprofiled_step_ns is None else "step while profiling"
         yield _breakdown_line(label, rows, total, *rooflines.utilisation_texts(ranks.analyses)[:1])
 
 
@@ -188,7 +197,10 @@ def _causes_text(ranks: Ranks) -> str:
 
 
 def with_ops(
-    by: str, table_of: Callable[..., tables.Table], table: tables.Table, filters: Filters
+    by: str | None,
+    table_of: Callable[..., tables.Table],
+    table: tables.Table,
+    filters: Filters,
 ) -> tables.Table:
     """Return a table of lines or modules with ops in place of the one row for all eager work.
 

@@ -82,7 +82,7 @@ def _print(
     table.add_column()
     for finding in shown:
         text = Text(what_text(finding), style="bold")
-        if where := where_text(finding.where, settings):
+        if where := where_text(finding.location, settings):
             text.append(f"\n{where}", "not bold cyan")
         text.append(f"\n{why_text(finding)}", "not bold dim")
         text.append(f"\ntry: {printable(finding.remedy)}", "not bold green")
@@ -181,8 +181,9 @@ def report_of(
 
 def print_top(report: Report, table: tables.Table, console: Console, filters: Filters) -> None:
     """Print a table's filters and its largest rows."""
-    table = with_ops(report.kind.by or "", report.table, table, filters)
-    kind, shown = report.kind, summary.first_rows(report.kind.in_order(table), report.top)
+    kind = report.kind
+    table = with_ops(kind.by, report.table, table, filters)
+    shown = summary.first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
         all_ns = _time_of(report.table(kind.name))

@@ -15,7 +15,7 @@ from profiler_ext.findings import (
     Finding,
     Findings,
     Location,
-    Stake,
+    SavingPer,
     training_steps,
 )
 from profiler_ext.printable import printable
@@ -32,7 +32,7 @@ _CONFIDENCE = {
 }
 _UNKNOWN = "saving unknown"
 _BUSY = 0.95  # from here on the device sets the pace
-_PART = {Stake.WINDOW: "window", Stake.PROCESS: "once"}
+_PART = {SavingPer.WINDOW: "window", SavingPer.PROCESS: "once"}
 _MAX_CHARS = 64
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
@@ -41,13 +41,13 @@ def findings_heading(findings: Findings) -> str:
     """Return the heading of the findings."""
     if findings.found:
         return f"Top recommendations: step {_step_text(findings)}"
-    if not findings.judged:
+    if not findings.rules_evaluated:
         return "No recommendation: no check applies (report --findings lists why)"
-    unjudged = len({each.rule for each in findings.unjudged})
-    if unjudged > findings.judged:
-        of_all = f"{findings.judged} of {findings.judged + unjudged} checks apply"
+    unjudged = len({each.rule for each in findings.rules_skipped})
+    if unjudged > findings.rules_evaluated:
+        of_all = f"{findings.rules_evaluated} of {findings.rules_evaluated + unjudged} checks apply"
         return f"Few recommendations: {of_all} (report --findings lists why)"
-    rules = f"{findings.judged} checks applied"
+    rules = f"{findings.rules_evaluated} checks applied"
     if unjudged:
         rules += f", {unjudged} did not"
     return f"No issue above {MIN_FRACTION:.0%} of step time ({rules})"
@@ -55,9 +55,9 @@ def findings_heading(findings: Findings) -> str:
 
 def _step_text(findings: Findings) -> str:
     recorded = formatting.time_text(findings.step_ns)
-    if findings.unrecorded_ns is None:
+    if findings.unprofiled_step_ns is None:
         return recorded
-    return f"{formatting.time_text(findings.unrecorded_ns)} ({recorded} while profiling)"
+    return f"{formatting.time_text(findings.unprofiled_step_ns)} ({recorded} while profiling)"
 
 
 def verdict_text(analyses: Sequence[Analysis], findings: Findings) -> str:
@@ -83,23 +83,25 @@ def verdict_text(analyses: Sequence[Analysis], findings: Findings) -> str:
 
 def time_at_stake_texts(finding: Finding) -> tuple[str, str]:
     """Return the time at stake, and its fraction of a step or what else it counts for."""
-    if finding.stake is Stake.UNKNOWN:
+    if finding.saving_per is SavingPer.UNKNOWN:
         return "?", ""
-    part = formatting.percent_text(finding.at_stake_ns, finding.of_ns)
-    return formatting.time_text(finding.at_stake_ns), _PART.get(finding.stake, part)
+    part = formatting.percent_text(finding.est_saving_ns, finding.total_ns)
+    return formatting.time_text(finding.est_saving_ns), _PART.get(finding.saving_per, part)
 
 
-def where_text(where: Location, settings: Settings) -> str:
+def where_text(location: Location, settings: Settings) -> str:
     """Return a finding's location on one line, ``""`` without one."""
     line = (
-        "" if where.file is None else f"{formatting.short_path(where.file, settings)}:{where.line}"
+        ""
+        if location.file is None
+        else f"{formatting.short_path(location.file, settings)}:{location.line}"
     )
     parts = (
         line,
-        where.module and _module_text(where.module),
-        where.kernel and kernel_name(where.kernel),
-        f"compile {where.graph}" if where.graph else None,
-        where.code.strip() if where.code else None,
+        location.module and _module_text(location.module),
+        location.kernel and kernel_name(location.kernel),
+        f"compile {location.graph}" if location.graph else None,
+        location.code.strip() if location.code else None,
     )
     return printable(" · ".join(filter(None, parts)))
 
@@ -117,20 +119,20 @@ def kernel_name(kernel: str) -> str:
 
 def confidence_text(finding: Finding) -> str:
     """Return how sure the time at stake is: measured, estimated, an upper bound, unknown."""
-    return _UNKNOWN if finding.stake is Stake.UNKNOWN else _CONFIDENCE[finding.sureness]
+    return _UNKNOWN if finding.saving_per is SavingPer.UNKNOWN else _CONFIDENCE[finding.confidence]
 
 
-def place_text(where: Location, settings: Settings) -> str:
+def place_text(location: Location, settings: Settings) -> str:
     """Return the shortest name of a finding's location, ``""`` without one."""
-    if where.file is not None:
-        return printable(f"{formatting.short_path(where.file, settings)}:{where.line}")
-    return printable((where.module and _module_text(where.module)) or "")
+    if location.file is not None:
+        return printable(f"{formatting.short_path(location.file, settings)}:{location.line}")
+    return printable((location.module and _module_text(location.module)) or "")
 
 
 def why_text(finding: Finding) -> str:
     """Return the rule, its confidence, its figures, and overlapping rules."""
-    figures = [f"{each.name}: {figure_text(each)}" for each in finding.why]
-    shared = [f"overlaps {name}" for name in finding.shared_with]
+    figures = [f"{each.name}: {figure_text(each)}" for each in finding.evidence]
+    shared = [f"overlaps {name}" for name in finding.overlaps_with]
     return printable(" · ".join([finding.rule, confidence_text(finding), *figures, *shared]))
 
 
@@ -151,8 +153,8 @@ def figure_text(figure: Figure) -> str:
 def skipped_rules_lines(findings: Findings) -> tuple[str, ...]:
     """Return a line per reason why checks were skipped."""
     rules: dict[str, dict[str, None]] = {}
-    for each in findings.unjudged:
-        rules.setdefault(each.why, {})[each.rule] = None
+    for each in findings.rules_skipped:
+        rules.setdefault(each.reason, {})[each.rule] = None
     lines = (f"not judged: {', '.join(names)}: {why}" for why, names in rules.items())
     return tuple(map(printable, lines))
 
@@ -165,11 +167,11 @@ def more_text(findings: Findings, how: str) -> str | None:
 
 def what_text(finding: Finding) -> str:
     """Return what a finding found, prefixed with the rank where there are several."""
-    ranks = next((str(each.value) for each in finding.why if each.name == ON_RANKS), "")
+    ranks = next((str(each.value) for each in finding.evidence if each.name == ON_RANKS), "")
     count = len(ranks.split(", "))
     most = f"{count:,} ranks, rank {finding.rank} most: " if count > 1 else f"rank {finding.rank}: "
     rank_text = most if ranks else ""
-    return printable(rank_text + finding.what)
+    return printable(rank_text + finding.summary)
 
 
 def _bytes_text(value: float) -> str:

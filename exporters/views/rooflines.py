@@ -72,22 +72,24 @@ def _text(utilisation_found: Utilisation, analysis: Analysis, is_named: bool) ->
     of_rank = f"rank {settings.rank}: " if is_named else ""
     if utilisation_found.counted_fraction < _LEAST_COUNTED:
         percent = percent_text(utilisation_found.counted_fraction, 1)
-        more = "" if "shapes" in settings.asked else "; `--shapes` records those of eager ops"
+        more = "" if "shapes" in settings.options else "; `--shapes` records those of eager ops"
         return f"{of_rank}MFU is not known: products of {percent} of their time have sizes{more}."
     units = ", ".join(_units(utilisation_found))
     fraction = utilisation_found.known_fraction
     known = "" if fraction > _ALL else f"; the unit of {percent_text(fraction, 1)} is known"
     amount = _amount(utilisation_found.flops / len(analysis.steps), "FLOP")
-    mfu = _mfu(utilisation_found, find(analysis).unrecorded_ns)
+    mfu = _mfu(utilisation_found, find(analysis).unprofiled_step_ns)
     return f"{of_rank}MFU {mfu}: {amount} a step, {units}{known}."
 
 
-def _mfu(utilisation_found: Utilisation, unrecorded_ns: int | None) -> str:
+def _mfu(utilisation_found: Utilisation, unprofiled_step_ns: int | None) -> str:
     """Return the MFU in training, and while profiling if it differs."""
     recorded = percent_text(utilisation_found.mfu, 1)
-    if unrecorded_ns is None:
+    if unprofiled_step_ns is None:
         return recorded
-    return with_recorded_text(percent_text(utilisation_found.mfu_of(unrecorded_ns), 1), recorded)
+    return with_recorded_text(
+        percent_text(utilisation_found.mfu_of(unprofiled_step_ns), 1), recorded
+    )
 
 
 def _units(utilisation_found: Utilisation) -> list[str]:

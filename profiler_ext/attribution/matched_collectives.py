@@ -74,7 +74,7 @@ class MatchedCollectives:
                 since_ns = last_sync.before(at, late.rank, waits.rank, windows[0][0])
                 yield straggler_causes.Wait(late, waits, windows, since_ns)
 
-    def behind_ns(self) -> Ints:
+    def delay_ns(self) -> Ints:
         """Return for each rank how much later it came than the median rank, in all."""
         # A delay counts once: a rank is level again when a collective that blocked it ends;
         # otherwise it comes as late to the next one without a further delay.
@@ -88,12 +88,12 @@ class MatchedCollectives:
         for rank, (each, (blocking, _)) in enumerate(
             zip(self._ranks, self._blocking(), strict=True)
         ):
-            behind_ns = max((each.begin_ns or median_begin_ns) - median_begin_ns, 0)
+            previous_ns = max((each.begin_ns or median_begin_ns) - median_begin_ns, 0)
             is_blocking = set(blocking)
             for row in self._in_time_order(rank):
                 late_ns = max(int(delay_ns[row]), 0)
-                result[rank] += max(late_ns - behind_ns, 0)
-                behind_ns = 0 if int(self._match[row]) in is_blocking else late_ns
+                result[rank] += max(late_ns - previous_ns, 0)
+                previous_ns = 0 if int(self._match[row]) in is_blocking else late_ns
         return result
 
     def have_matches(self) -> npt.NDArray[np.bool_]:

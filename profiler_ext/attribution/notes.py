@@ -130,7 +130,7 @@ def _note(launches: analysis.Launches, reason: GapReason, settings: Settings) ->
     remedies = [
         text
         for (of, asked), text in _REMAINING_REMEDIES.items()
-        if of is reason and asked in settings.asked
+        if of is reason and asked in settings.options
     ]
     if reason in _USUAL and time_ns < _NOTE_THRESHOLD * int(launches.duration_ns.sum()):
         return None
@@ -143,7 +143,7 @@ def _unlinked_note(recording: Recording) -> str | None:
     backward = [
         node
         for graph in recording.graphs
-        if graph.is_backward and not graph.is_told and not graph.is_partly_captured
+        if graph.is_backward and not graph.is_inferred and not graph.is_partly_captured
         for node in graph.nodes
         if differentiates(node, graph)
     ]
@@ -176,7 +176,7 @@ def _unreadable_note(recording: Recording) -> str | None:
     message = (
         f"{len(details)} stored records cannot be read ({_first(details)}); `profiler-ext cache "
     )
-    if "recompile" in recording.settings.asked:
+    if "recompile" in recording.settings.options:
         return f"{message}list` tells their state."
     return (
         f"{message}list` tells their state, and a compile with `profiler-ext run --recompile` "
@@ -185,14 +185,14 @@ def _unreadable_note(recording: Recording) -> str | None:
 
 
 def _code_note(recording: Recording) -> str | None:
-    message = [graph for graph in recording.graphs if graph.is_told]
+    message = [graph for graph in recording.graphs if graph.is_inferred]
     if not message:
         return None
     return (
         f"{len(message)} graphs are known only by what their generated code tells, because the "
         "cache was filled without capture: library calls that can be of one line only, and no "
         "generated "
-        f"kernel{'' if 'recompile' in recording.settings.asked else _AGAIN}."
+        f"kernel{'' if 'recompile' in recording.settings.options else _AGAIN}."
     )
 
 

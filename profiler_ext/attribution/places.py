@@ -325,7 +325,7 @@ def _is_of_any_module(node: FxNode, graph: GraphInstance) -> bool:
     if node.lineage.modules:
         return False
     if not graph.is_partly_captured:
-        return graph.is_told
+        return graph.is_inferred
     has_any = any(each.lineage.modules for each in graph.nodes)
     return not has_any or not node.lineage.stack
 

@@ -87,7 +87,7 @@ class PositionsOfThreads:
         self.error_ns = clock.error_ns
         depths = depths_of(lines.positions)
         self._threads = {
-            thread: _Thread(parts, clock, depths, lines.until_ns)
+            thread: _Thread(parts, clock, depths, lines.end_ns)
             for thread, parts in _by_thread(lines.threads).items()
         }
 
@@ -124,17 +124,15 @@ def changes_of(lines: PythonLines, clock: WatchClock, thread: int) -> tuple[Ints
     """Return the times of a thread's positions, on the trace's clock, and these positions."""
     # The last is NOWHERE, at the end of the recording of lines.
     parts = [part for part in lines.threads if part.thread == thread]
-    return _changes(parts, clock, lines.until_ns)
+    return _changes(parts, clock, lines.end_ns)
 
 
-def _changes(
-    parts: Sequence[ThreadPositions], clock: WatchClock, until_ns: int
-) -> tuple[Ints, Ints]:
+def _changes(parts: Sequence[ThreadPositions], clock: WatchClock, end_ns: int) -> tuple[Ints, Ints]:
     nothing = np.empty(0, dtype=np.int64)
     times = np.concatenate([nothing, *(part.times_ns for part in parts)])
     positions = np.concatenate([nothing, *(part.indices for part in parts)])
     order = np.argsort(times, kind="stable")
-    last = max(until_ns, int(times.max(initial=0)))
+    last = max(end_ns, int(times.max(initial=0)))
     return clock.on_trace(np.append(times[order], last)), np.append(positions[order], NO_POSITION)
 
 
@@ -156,9 +154,9 @@ def _by_thread(threads: Sequence[ThreadPositions]) -> dict[int, list[ThreadPosit
 
 class _Thread:
     def __init__(
-        self, parts: Sequence[ThreadPositions], clock: WatchClock, depths: Ints, until_ns: int
+        self, parts: Sequence[ThreadPositions], clock: WatchClock, depths: Ints, end_ns: int
     ) -> None:
-        self._times, self._positions = _changes(parts, clock, until_ns)
+        self._times, self._positions = _changes(parts, clock, end_ns)
         self._left_ns = self._times[next_outside(depths[self._positions], self._positions)]
 
     def during(self, start: int, end: int, error: int) -> int:
@@ -210,7 +208,7 @@ class StackState:
 
     stack: tuple[Frame, ...] = ()  # the frames of the program, outermost first
     module: ModuleFrame | None = None  # the innermost active module, if known
-    recomputes: bool = False  # a checkpoint recomputes a forward
+    is_recompute: bool = False  # a checkpoint recomputes a forward
     in_module: bool = False  # a module's call is active
     # ``stack`` includes the innermost frame; it is left out without a line
     is_line_known: bool = True
@@ -280,7 +278,7 @@ class Stacks:
     def _resumed(self, outer: StackState, position: int, above: int) -> StackState:
         """Leave out the frame that a position resumes."""
         own = self._lines.positions[position].function
-        if own is None or not self._lines.functions[own].resumes:
+        if own is None or not self._lines.functions[own].is_resume:
             return outer
         before = self._outer.get((self._parent(position), above), StackState())
         return replace(outer, stack=before.stack, is_line_known=before.is_line_known)
@@ -293,8 +291,8 @@ class Stacks:
         if own.function is None:
             return outer
         function = lines.functions[own.function]
-        if function.recomputes:
-            return replace(outer, recomputes=True)
+        if function.is_recompute:
+            return replace(outer, is_recompute=True)
         if function.is_compiled:
             return outer
         frame = Frame(function.file, own.line, function.name, own.code)

@@ -188,7 +188,7 @@ def _modules(
     graph, alive = instances[called.graph], called.alive()
     recorded = recorded_modules(graph, instances)
     if not called.on.variables:
-        paths = {at: path for at, _, path in graph.record.held_inputs or ()}
+        paths = {at: path for at, _, path in graph.record.parameter_inputs or ()}
         passed = {paths[at]: tensor for at, tensor in alive.items() if at in paths}
         return part_modules(recorded, passed, held)
     names = [called.on.path(at) for at in alive]

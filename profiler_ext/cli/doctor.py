@@ -186,8 +186,8 @@ def _extras_summary(found: dict[str, Check]) -> Iterator[str]:
 def _answer(findings: Sequence[Check]) -> Doctor:
     from profiler_ext.exporters.json_output.documents import Doctor, DoctorCheck
 
-    looked_at = [
+    checks = [
         DoctorCheck(subject=f.subject, state=f.state, detail=f.detail, is_fatal=f.is_fatal)
         for f in findings
     ]
-    return Doctor(looked_at=looked_at)
+    return Doctor(checks=checks)

@@ -171,9 +171,9 @@ def _is_above(session: Session | MergedSession, limit: float | None) -> bool:
     """Tell whether a finding's cost is above a fraction of the step time."""
     if limit is None:
         return False
-    from profiler_ext.findings import Stake
+    from profiler_ext.findings import SavingPer
 
-    of_steps = (each for each in session.found.found if each.stake is Stake.STEP)
+    of_steps = (each for each in session.found.found if each.saving_per is SavingPer.STEP)
     return any(each.fraction > limit for each in of_steps)
 
 

@@ -196,7 +196,7 @@ def _deduplicated(parts: Sequence[RankSummary], result: list[RankGap]) -> list[R
             else f"{1 + len(others)} files of it that differ, none of which stands"
         )
         result += [
-            _gap(each.facts, FileGap.TWICE, reason_text)
+            _gap(each.facts, FileGap.DUPLICATE_RANK, reason_text)
             for each in (others if are_equal else (first, *others))
         ]
     return kept
@@ -245,7 +245,7 @@ def _gather(
         found, [*gaps, *(each for each in outcomes if isinstance(each, RankGap))]
     )
     if not parts:
-        reasons = "; ".join(f"{gap.url}: {gap.found}" for gap in all_gaps[:3])
+        reasons = "; ".join(f"{gap.url}: {gap.detail}" for gap in all_gaps[:3])
         raise UsageError(f"no rank of {len(files)} files can be read: {reasons}")
     at = {file.url: place for place, file in enumerate(files)}
     kept = [reads.held[at[part.facts.url]] for part in parts]

@@ -201,8 +201,8 @@ def rank_stats_of(
     walls = [part.facts.step_ns for part in parts]
     return RankStats(
         work_ns=work_ns,
-        behind_ns=np.where(
-            matched_collectives.have_matches(), matched_collectives.behind_ns() / steps, np.nan
+        delay_ns=np.where(
+            matched_collectives.have_matches(), matched_collectives.delay_ns() / steps, np.nan
         ),
         step_ns=float(np.median(walls)) if walls else 0.0,
         hosts=[part.facts.host for part in parts],
@@ -218,9 +218,9 @@ def wait_for(
     straggler: Straggler, matched_collectives: MatchedCollectives, rank_stats: RankStats
 ) -> straggler_causes.Wait | None:
     """Return the median rank's longest wait for a late straggler."""
-    if straggler.kind is not StragglerKind.COMES_LATE:
+    if straggler.kind is not StragglerKind.LATE_AT_COLLECTIVES:
         return None
-    latest = max(straggler.ranks, key=lambda rank: rank_stats.behind_ns[rank])
+    latest = max(straggler.ranks, key=lambda rank: rank_stats.delay_ns[rank])
     return matched_collectives.longest_wait_on(latest)
 
 

@@ -86,7 +86,7 @@ def _kind(order: int | None) -> str:
 
 
 def _cells(job: Job) -> str:
-    behind = np.nan_to_num(job.rank_stats.behind_ns)
+    behind = np.nan_to_num(job.rank_stats.delay_ns)
     most = max(float(behind.max(initial=0)), 0.01 * job.rank_stats.step_ns, 1.0)
     rows = []
     for host, ranks in stragglers.ranks_by_host(job.rank_stats.hosts).items():
@@ -100,10 +100,10 @@ def _cells(job: Job) -> str:
 
 
 def _title(job: Job, rank: int) -> str:
-    behind_ns = max(float(job.rank_stats.behind_ns[rank]), 0)
-    if np.isnan(job.rank_stats.behind_ns[rank]):
+    delay_ns = max(float(job.rank_stats.delay_ns[rank]), 0)
+    if np.isnan(job.rank_stats.delay_ns[rank]):
         return f"rank {job.ranks[rank].rank}: not known how far behind"
-    return f"rank {job.ranks[rank].rank}: {formatting.time_text(behind_ns)} behind in a step"
+    return f"rank {job.ranks[rank].rank}: {formatting.time_text(delay_ns)} behind in a step"
 
 
 def picked(job: Job, ranks: Sequence[int], roots: Roots = ()) -> MergedSession:

@@ -121,7 +121,7 @@ def _incomplete(least: Mapping[CollectiveKey, WaitBounds]) -> list[records.RankG
         f"group{'s' if groups > 1 else ''}, a rank is missing that may have come last: their "
         "waiting is told as at least"
     )
-    return [records.RankGap(records.FileGap.GROUP_NOT_WHOLE, None, "", "", result)]
+    return [records.RankGap(records.FileGap.INCOMPLETE_GROUP, None, "", "", result)]
 
 
 def lines(
@@ -135,7 +135,7 @@ def lines(
     if judged := [at for at, each in enumerate(ranks) if each.steps]:
         work_ns, ranks = work_ns[:, judged], [ranks[at] for at in judged]
     order = np.argsort(work_ns, axis=1, kind="stable")
-    places = {"slowest": -1, "middle": (len(ranks) - 1) // 2, "fastest": 0}
+    places = {"slowest": -1, "median": (len(ranks) - 1) // 2, "fastest": 0}
     columns: dict[str, list[Any]] = {
         name: [key[at] for key in names] for at, name in enumerate(LINE)
     }
@@ -144,12 +144,12 @@ def lines(
         columns[f"{word}_ns"] = [float(work_ns[row, who]) for row, who in enumerate(rank_indices)]
         columns[f"{word}_rank"] = [ranks[who].rank for who in rank_indices]
         columns[f"{word}_host"] = [ranks[who].host or None for who in rank_indices]
-    columns["times"] = [
+    columns["slowdown"] = [
         slowest / middle if middle else None
-        for slowest, middle in zip(columns["slowest_ns"], columns["middle_ns"], strict=True)
+        for slowest, middle in zip(columns["slowest_ns"], columns["median_ns"], strict=True)
     ]
     columns["ranks"] = (work_ns > 0).sum(axis=1).tolist()
-    return ordered(frame_of(columns), "middle_ns", ("slowest_ns", "file", "line", "gap"))
+    return ordered(frame_of(columns), "median_ns", ("slowest_ns", "file", "line", "gap"))
 
 
 def ranks_table(
@@ -172,14 +172,14 @@ def ranks_table(
         "steps": [len(each.steps) for each in facts],
         "step_ns": known(step_times(facts)),
         "work_ns": known(_of_steps(facts, rank_stats.work_ns.sum(axis=0))),
-        "times": known(_of_steps(facts, times)),
+        "slowdown": known(_of_steps(facts, times)),
         "step_waiting_ns": [
             each if own.is_whole else None for each, own in zip(per_step, waits, strict=True)
         ],
-        "least_step_waiting_ns": [
+        "min_step_waiting_ns": [
             each if own.is_known else None for each, own in zip(per_step, waits, strict=True)
         ],
-        "behind_ns": known(_of_steps(facts, rank_stats.behind_ns)),
+        "delay_ns": known(_of_steps(facts, rank_stats.delay_ns)),
         "shift_ns": [clock.shift_ns for clock in clocks],
         "torch_version": [each.torch_version or None for each in facts],
         "recording": [_utf8(each.url) for each in facts],
@@ -197,12 +197,12 @@ def hosts(facts: Sequence[records.RankFacts], rank_stats: RankStats, times: Real
     values = {
         "step_ns": step_times(facts),
         "work_ns": _of_steps(facts, rank_stats.work_ns.sum(axis=0)),
-        "times": _of_steps(facts, times),
-        "behind_ns": _of_steps(facts, rank_stats.behind_ns),
+        "slowdown": _of_steps(facts, times),
+        "delay_ns": _of_steps(facts, rank_stats.delay_ns),
     }
     for name, each in values.items():
         columns[name] = known(np.array([np.median(each[own]) for own in groups.values()]))
-    return ordered(frame_of(columns), "behind_ns", ("host",))
+    return ordered(frame_of(columns), "delay_ns", ("host",))
 
 
 def step_times(facts: Sequence[records.RankFacts]) -> Reals:
@@ -244,13 +244,13 @@ def groups_table(
     every = (least.get((name, group)) for group, name in keys)
     waits = [own if own is not None and own.launches else None for own in every]
     more: dict[str, list[Any]] = {
-        "least_waiting_ns": [None if own is None else own.least_ns for own in waits],
-        "most_transfer_ns": [None if own is None else own.rest_ns for own in waits],
+        "min_waiting_ns": [None if own is None else own.least_ns for own in waits],
+        "max_transfer_ns": [None if own is None else own.rest_ns for own in waits],
         "incomplete": [None if own is None else own.incomplete for own in waits],
         "collectives": [count for _, _, count in rows],
         "last_rank": [None if last is None else last.rank for last, _, _ in rows],
         "last_host": [None if last is None else last.host or None for last, _, _ in rows],
-        "last_times": [times for _, times, _ in rows],
+        "last_count": [times for _, times, _ in rows],
     }
     whole = schema.frame(columns).with_columns(frame_of(more).by_name)
     return whole.longest_first(("process_group", "collective"))
@@ -286,7 +286,7 @@ def stragglers_table(
         "rank": [None if each.is_host else ranks[each.ranks[0]].rank for each in found],
         "ranks": [len(each.ranks) for each in found],
         "excess_ns": [each.excess_ns for each in found],
-        "times": [each.times for each in found],
+        "slowdown": [each.slowdown for each in found],
         "cause": [cause for cause, _ in causes],
     }
     columns |= {name: [line[at] for line in resolved] for at, name in enumerate(LINE)}
@@ -318,7 +318,7 @@ def gaps(found: Sequence[records.RankGap]) -> Table:
             "rank": [each.rank for each in found],
             "host": [each.host or None for each in found],
             "recording": [_utf8(each.url) or None for each in found],
-            "found": [_utf8(each.found) for each in found],
+            "detail": [_utf8(each.detail) for each in found],
         }
     )
 

@@ -25,11 +25,11 @@ class FileGap(Enum):
 
     MISSING = "missing"
     UNREADABLE = "unreadable"
-    TWICE = "twice"
+    DUPLICATE_RANK = "duplicate_rank"
     OTHER_TORCH = "other_torch"
     OTHER_JOB = "other_job"
     WORKER_LOST = "worker_lost"
-    GROUP_NOT_WHOLE = "group_not_whole"
+    INCOMPLETE_GROUP = "incomplete_group"
     NOT_MATCHED = "not_matched"
     NO_RANK = "no_rank"
 
@@ -42,11 +42,11 @@ class FileGap(Enum):
 _WORDS = {
     FileGap.MISSING: "no file of this rank was found",
     FileGap.UNREADABLE: "its file cannot be read",
-    FileGap.TWICE: "several files are of this rank",
+    FileGap.DUPLICATE_RANK: "several files are of this rank",
     FileGap.OTHER_TORCH: "another torch recorded it than most",
     FileGap.OTHER_JOB: "it is of a job of another size than most",
     FileGap.WORKER_LOST: "the workers that read it ended",
-    FileGap.GROUP_NOT_WHOLE: "not all ranks of a process group are there",
+    FileGap.INCOMPLETE_GROUP: "not all ranks of a process group are there",
     FileGap.NOT_MATCHED: "it is not told which collectives of the ranks are the same",
     FileGap.NO_RANK: "its file does not tell its rank",
 }
@@ -69,7 +69,7 @@ class RankGap:
     rank: int | None  # ``None`` where unknown
     host: str  # ``""`` where unknown
     url: str  # ``""`` where there is no file
-    found: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def job_answer(job: Job, place: str, by: str | None = None, top: int | None = No
         missing=records(job.columns("gaps")),
         notes=views.sentences(job),
         cuts=[
-            Cut(where=f"tables.{name}", kept=top, of=len(table), unit="items", because="top")
+            Cut(where=f"tables.{name}", kept=top, total=len(table), unit="items", reason="top")
             for name, table in made.items()
             if top is not None and len(table) > top
         ],

@@ -29,7 +29,7 @@ class StragglerKind(Enum):
 
     SLOWER_DEVICE = "slower_device"
     SLOWER_LINE = "slower_line"
-    COMES_LATE = "comes_late"
+    LATE_AT_COLLECTIVES = "late_at_collectives"
 
     @property
     def words(self) -> str:
@@ -40,7 +40,7 @@ class StragglerKind(Enum):
 _WORDS = {
     StragglerKind.SLOWER_DEVICE: "its device is slower at everything",
     StragglerKind.SLOWER_LINE: "it is slower at a line",
-    StragglerKind.COMES_LATE: "it comes late to collectives",
+    StragglerKind.LATE_AT_COLLECTIVES: "it comes late to collectives",
 }
 
 
@@ -53,7 +53,7 @@ class Straggler:
     ranks: tuple[int, ...]  # indices of its ranks; of a host, all that are behind
     is_host: bool  # most of the host's ranks are behind
     excess_ns: float  # in a step, over the median rank; of a host, the median of its ranks
-    times: float | None  # over the median rank; ``None`` for a late rank
+    slowdown: float | None  # over the median rank; ``None`` for a late rank
     line: int | None = None  # index of the line
 
 
@@ -63,7 +63,7 @@ class RankStats:
 
     work_ns: Reals  # device time a step by line (row) and rank (column), without collectives
     # lateness at collectives in a step, from the median rank's; NaN without matched collectives
-    behind_ns: Reals
+    delay_ns: Reals
     step_ns: float  # wall time of the median step
     hosts: Sequence[str]  # of each rank
 
@@ -121,11 +121,13 @@ def _slower_at_line(rank_stats: RankStats, line: int, own: Reals) -> list[Stragg
 def _late_ranks(rank_stats: RankStats) -> list[Straggler]:
     """Return the ranks that are later than their devices' longer work explains."""
     device_time_ns = rank_stats.work_ns.sum(axis=0)
-    own = np.nan_to_num(rank_stats.behind_ns)
+    own = np.nan_to_num(rank_stats.delay_ns)
     if rank_stats.work_ns.size:
         own = own - np.maximum(device_time_ns - np.median(device_time_ns), 0)
     late = outlier_indices(own.tolist(), _LATE_MARGIN)
-    return _each(rank_stats, StragglerKind.COMES_LATE, late, own - float(np.median(own)), None)
+    return _each(
+        rank_stats, StragglerKind.LATE_AT_COLLECTIVES, late, own - float(np.median(own)), None
+    )
 
 
 def _each(
@@ -167,7 +169,7 @@ def _merged_by_host(rank_stats: RankStats, found: Sequence[Straggler]) -> list[S
 
 
 def _host_straggler(host: str, own: Sequence[Straggler]) -> Straggler:
-    times = [each.times for each in own if each.times is not None]
+    times = [each.slowdown for each in own if each.slowdown is not None]
     return Straggler(
         own[0].kind,
         host,

@@ -49,14 +49,14 @@ def _time(column: str) -> Cell:
 
 
 def _step_waiting(row: Row, _: Settings) -> str:
-    if row["least_step_waiting_ns"] is None:
+    if row["min_step_waiting_ns"] is None:
         return ""
-    least = "" if row["step_waiting_ns"] is not None else _AT["least"]
-    return f"{least}{time_text(row['least_step_waiting_ns'])}"
+    least = "" if row["step_waiting_ns"] is not None else _AT["min"]
+    return f"{least}{time_text(row['min_step_waiting_ns'])}"
 
 
 def _times(row: Row, _: Settings) -> str:
-    return "" if row["times"] is None else f"{row['times']:.2f}x"
+    return "" if row["slowdown"] is None else f"{row['slowdown']:.2f}x"
 
 
 def _text(column: str) -> Cell:
@@ -108,7 +108,7 @@ def _cause(cause: str | None) -> str:
 def _last(row: Row, _: Settings) -> str:
     if row["last_rank"] is None:
         return ""
-    times = f"{row['last_times']} of {row['collectives']}"
+    times = f"{row['last_count']} of {row['collectives']}"
     return f"{_rank(row['last_rank'], row['last_host'])}, {times}"
 
 
@@ -117,7 +117,7 @@ def _group(row: Row, _: Settings) -> str:
 
 
 def _gap_rank(row: Row, _: Settings) -> str:
-    if FileGap(row["reason"]) in (FileGap.GROUP_NOT_WHOLE, FileGap.NOT_MATCHED):
+    if FileGap(row["reason"]) in (FileGap.INCOMPLETE_GROUP, FileGap.NOT_MATCHED):
         return "collectives"
     known = row["rank"] is not None
     return f"rank {_rank(row['rank'], row['host'])}" if known else "rank not known"
@@ -125,11 +125,11 @@ def _gap_rank(row: Row, _: Settings) -> str:
 
 def _gap_detail(row: Row, _: Settings) -> str:
     place = f" ({row['recording']})" if row["recording"] else ""
-    return f"{FileGap(row['reason']).words}: {row['found']}{place}"
+    return f"{FileGap(row['reason']).words}: {row['detail']}{place}"
 
 
 _ON = "slowest rank"
-_AT = {"least": "≥ ", "most": "≤ "}
+_AT = {"min": "≥ ", "max": "≤ "}
 VIEWS = (
     View(
         "straggler",
@@ -150,13 +150,13 @@ VIEWS = (
         (
             Heading("line", _where),
             Heading("code", _text("code")),
-            Heading("median", _time("middle_ns"), 0),
+            Heading("median", _time("median_ns"), 0),
             Heading("slowest", _time("slowest_ns"), 0),
             Heading("times", _times, 1),
             Heading(_ON, _rank_of("slowest"), 1),
             Heading("fastest", _time("fastest_ns"), 4),
             Heading("fastest rank", _rank_of("fastest"), 5),
-            Heading("median rank", _rank_of("middle"), 6),
+            Heading("median rank", _rank_of("median"), 6),
         ),
         "No rank has work on a device in its steps.",
     ),
@@ -167,8 +167,8 @@ VIEWS = (
         (
             Heading("collective", _group),
             Heading("a step", lambda row, _: time_text(row["per_step_ns"]), 0),
-            Heading("waiting", lambda row, _: _bounded(row, "least", "waiting"), 0),
-            Heading("transfer", lambda row, _: _bounded(row, "most", "transfer"), 0),
+            Heading("waiting", lambda row, _: _bounded(row, "min", "waiting"), 0),
+            Heading("transfer", lambda row, _: _bounded(row, "max", "transfer"), 0),
             Heading("exposed", lambda row, _: _share_per_step(row, "exposed_ns"), 2),
             Heading("last most often", _last, 1),
         ),
@@ -181,7 +181,7 @@ VIEWS = (
         (
             Heading("host", lambda row, _: row["host"] or "(not told)"),
             Heading("ranks", _integer("ranks"), 0),
-            Heading("behind", _time("behind_ns"), 0),
+            Heading("behind", _time("delay_ns"), 0),
             Heading("step", _time("step_ns"), 1),
             Heading("work", _time("work_ns"), 1),
             Heading("times", _times, 1),
@@ -194,7 +194,7 @@ VIEWS = (
         "Ranks, a step",
         (
             Heading("rank", lambda row, _: _rank(row["rank"], row["host"])),
-            Heading("behind", _time("behind_ns"), 0),
+            Heading("behind", _time("delay_ns"), 0),
             Heading("step", _time("step_ns"), 0),
             Heading("waiting", _step_waiting, 1),
             Heading("work", _time("work_ns"), 1),
@@ -274,7 +274,7 @@ def sentences(job: Job) -> list[str]:
         result.append(
             f"the wall clocks of ranks {listed_ranks}{more} stand: they share no known collective"
         )
-    if any(gap.reason is FileGap.GROUP_NOT_WHOLE for gap in job.gaps):
+    if any(gap.reason is FileGap.INCOMPLETE_GROUP for gap in job.gaps):
         result.append(
             "≥ is at least, ≤ at most: a rank that is missing may have come last; who came last is "
             "told of collectives of which all ranks are there, who is behind by the ranks there are"

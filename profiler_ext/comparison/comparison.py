@@ -229,7 +229,7 @@ def _match(
     if old is None:
         return Match.NEW
     if new is None:
-        return Match.GONE
+        return Match.REMOVED
     name = kind.name(old)
     return Match.SAME if kind.pairs is None or name is None else kind.pairs(matched).match[name]
 

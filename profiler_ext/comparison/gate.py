@@ -3,7 +3,7 @@
 A limit is compared with the estimate and not with the lower end of its interval: that would pass
 what is most likely beyond the limit, the more so the fewer runs there are. The test against noise
 keeps equal programs from failing. Where the interval's far end is beyond the limit, the outcome is
-``unclear``.
+``inconclusive``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Outcome(vocabulary.Term, page="words.md", title="outcome", columns=()):
     """The outcome of a condition, or of one evaluation."""
 
     PASSED = ("passed", "passed", "did not change beyond the limit")
-    UNCLEAR = (
-        "unclear",
-        "unclear",
+    INCONCLUSIVE = (
+        "inconclusive",
+        "inconclusive",
         "is inside the noise, but the noise is so wide that a change beyond the limit would be too",
         "record more steps, or more runs of each side, on a machine that does nothing else",
     )
@@ -286,7 +286,7 @@ class Gate:
     @property
     def has_passed(self) -> bool:
         """Whether no condition failed, or had too few steps."""
-        return self.outcome in (Outcome.PASSED, Outcome.UNCLEAR)
+        return self.outcome in (Outcome.PASSED, Outcome.INCONCLUSIVE)
 
 
 def judge(comparison: Comparison, conditions: Sequence[str], sizes: Sizes | None = None) -> Gate:
@@ -339,7 +339,7 @@ def _outcome(limits: Sequence[Limit], base: float, change: Change) -> Outcome:
     if change.interval is None:
         return Outcome.PASSED
     far = change.interval.high_ns if limits[0].sign > 0 else change.interval.low_ns
-    return Outcome.UNCLEAR if _is_beyond(limits, base, far) else Outcome.PASSED
+    return Outcome.INCONCLUSIVE if _is_beyond(limits, base, far) else Outcome.PASSED
 
 
 def _is_beyond(limits: Sequence[Limit], base: float, delta: float) -> bool:

@@ -89,7 +89,7 @@ def match_ops(base: Iterable[str], head: Iterable[str]) -> Pairs[str]:
     same = equal(old, new)
     left = [_by_op_name([op for op in side if op not in same]) for side in (old, new)]
     respelt = {left[0][name]: left[1][name] for name in left[0] if name in left[1]}
-    match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(respelt, Match.RESPELT)
+    match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(respelt, Match.RESPELLED)
     return Pairs(same | respelt, match)
 
 

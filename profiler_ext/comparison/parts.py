@@ -21,7 +21,7 @@ from profiler_ext.records.share_sums import codes_of, profiled_shares, sum_by
 from profiler_ext.records.vocabulary import Scope
 
 NO_LAUNCH = -1
-_RECONCILING = (Account.OVERLAPPED, Account.DISPLACED, Account.STEPS_OVERLAP)
+_RECONCILING = (Account.OVERLAPPED, Account.OTHER_STEPS, Account.STEPS_OVERLAP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ class Account(Term, page="words.md", title="account", columns=()):
         "launches that overlap",
         "is below zero: launches that ran at the same time as others, which is not wall time",
     )
-    DISPLACED = (
-        "displaced",
+    OTHER_STEPS = (
+        "other_steps",
         "work of other steps",
         "is what the device ran in the steps' spans for others, less what it ran for them outside",
     )
@@ -59,8 +59,8 @@ class Match(Term, page="words.md", title="match", columns=()):
         "renamed",
         "has another name: its content is the same, and nothing else has that",
     )
-    RESPELT = (
-        "respelt",
+    RESPELLED = (
+        "respelled",
         "spelt otherwise",
         "is an op that compiled graphs and eager work spell differently",
     )
@@ -75,7 +75,7 @@ class Match(Term, page="words.md", title="match", columns=()):
         "is a kernel that computes most of the same ops of the same lines",
     )
     NEW = ("new", "new", "is on the head's side alone")
-    GONE = ("gone", "gone", "is on the base's side alone")
+    REMOVED = ("removed", "removed", "is on the base's side alone")
 
 
 class Verdict(Term, page="words.md", title="verdict", columns=()):
@@ -85,8 +85,12 @@ class Verdict(Term, page="words.md", title="verdict", columns=()):
     SLOWER = ("slower", "slower", "takes longer, by more than the noise")
     FASTER = ("faster", "faster", "takes less time, by more than the noise")
     NEW = ("new", "new", "ran in every step of the head, and in none of the base")
-    GONE = ("gone", "gone", "ran in every step of the base, and in none of the head")
-    NOISE = ("noise", "inside the noise", "differs by no more than steps or runs do by themselves")
+    REMOVED = ("removed", "removed", "ran in every step of the base, and in none of the head")
+    NOT_SIGNIFICANT = (
+        "not_significant",
+        "inside the noise",
+        "differs by no more than steps or runs do by themselves",
+    )
     TOO_FEW = (
         "too_few",
         "too few steps",
@@ -102,7 +106,7 @@ class Verdict(Term, page="words.md", title="verdict", columns=()):
     )
 
 
-CHANGED = (Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE)
+CHANGED = (Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.REMOVED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,14 +319,14 @@ def _structural(base: Sample, head: Sample, row: int, account: str) -> Verdict |
     old, new = base.sums[:, row], head.sums[:, row]
     if not old.any() and new.all():
         return Verdict.NEW
-    return Verdict.GONE if old.all() and not new.any() else None
+    return Verdict.REMOVED if old.all() and not new.any() else None
 
 
 def _verdict(interval: Interval | None, base_ns: int, head_ns: int) -> Verdict:
     if interval is None:
         return Verdict.TOO_FEW
     if interval.q_value > FALSE_DISCOVERY_RATE:
-        return Verdict.NOISE
+        return Verdict.NOT_SIGNIFICANT
     if not base_ns or not head_ns:
-        return Verdict.NEW if head_ns else Verdict.GONE
+        return Verdict.NEW if head_ns else Verdict.REMOVED
     return Verdict.SLOWER if interval.low_ns > 0 else Verdict.FASTER

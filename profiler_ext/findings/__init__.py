@@ -12,8 +12,8 @@ from profiler_ext.findings.finding import (
     Finding,
     Findings,
     Location,
-    Stake,
-    Unjudged,
+    SavingPer,
+    SkippedRule,
 )
 from profiler_ext.findings.ranking import MIN_FRACTION, judge, merge_ranks
 from profiler_ext.findings.rule import Rule
@@ -32,8 +32,8 @@ __all__ = [
     "Findings",
     "Location",
     "Rule",
-    "Stake",
-    "Unjudged",
+    "SavingPer",
+    "SkippedRule",
     "find",
     "find_on_ranks",
     "training_steps",

@@ -84,7 +84,7 @@ def enclosing(events: Events, rows: Ints, name: str) -> Ints:
 class CannotJudge:
     """Why a rule cannot be judged: what the session lacks, or what failed."""
 
-    why: str
+    reason: str
 
 
 class Facts:
@@ -172,7 +172,7 @@ class Facts:
     @cached_property
     def training(self) -> critical_path.Training:
         """The usual step without recording."""
-        on_device = self.analysis.recording.settings.steps_before_on_device
+        on_device = self.analysis.recording.settings.unprofiled_steps_on_device
         return critical_path.unprofiled_step(
             self._recorded, self._unprofiled_steps_ns, self.replay, on_device=on_device
         )
@@ -180,7 +180,7 @@ class Facts:
     @property
     def training_steps_ns(self) -> tuple[int, ...]:
         """The times of the steps before the recording; none where unknown."""
-        on_device = self.analysis.recording.settings.steps_before_on_device
+        on_device = self.analysis.recording.settings.unprofiled_steps_on_device
         return self._unprofiled_steps_ns if on_device or self.training.is_known else ()
 
     @cached_property
@@ -191,7 +191,9 @@ class Facts:
     def _unprofiled_steps_ns(self) -> tuple[int, ...]:
         settings = self.analysis.recording.settings
         return critical_path.unprofiled_steps_ns(
-            self._recorded, settings.steps_before_ns, on_device=settings.steps_before_on_device
+            self._recorded,
+            settings.unprofiled_steps_ns,
+            on_device=settings.unprofiled_steps_on_device,
         )
 
     @cached_property

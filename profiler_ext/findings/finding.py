@@ -28,7 +28,7 @@ class Confidence(StrEnum):
     UPPER_BOUND = "upper_bound"
 
 
-class Stake(StrEnum):
+class SavingPer(StrEnum):
     """What the time at stake is counted for."""
 
     STEP = "step"
@@ -74,35 +74,35 @@ class Finding:
     """One recommendation."""
 
     rule: str  # name of the rule, and of its section in the documentation
-    what: str  # the problem, in one sentence
-    where: Location  # the place
-    at_stake_ns: int  # time that the remedy can save, per ``stake``
-    of_ns: int  # the whole of that: the wall time of a step, say
-    stake: Stake  # the unit of that time: per step, say
-    sureness: Confidence  # how the time is known
-    why: tuple[Figure, ...]  # the figures behind it
+    summary: str  # the problem, in one sentence
+    location: Location  # the place
+    est_saving_ns: int  # time that the remedy can save, per ``saving_per``
+    total_ns: int  # the whole of that: the wall time of a step, say
+    saving_per: SavingPer  # the unit of that time: per step, say
+    confidence: Confidence  # how the time is known
+    evidence: tuple[Figure, ...]  # the figures behind it
     remedy: str  # what to try
-    shared_with: tuple[str, ...] = ()  # rules of larger findings that count most of the same time
+    overlaps_with: tuple[str, ...] = ()  # rules of larger findings that count most of the same time
     rank: int = 0  # the rank where it was found
 
     @property
     def fraction(self) -> float:
         """Which part of the whole is at stake."""
-        return self.at_stake_ns / self.of_ns if self.of_ns else 0.0
+        return self.est_saving_ns / self.total_ns if self.total_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Unjudged:
+class SkippedRule:
     """A rule that could not be judged.
 
     Attributes:
         rule: its name.
-        why: what it lacks, in one sentence.
+        reason: what it lacks, in one sentence.
         rank: the rank that lacks it.
     """
 
     rule: str
-    why: str
+    reason: str
     rank: int = 0
 
 
@@ -111,7 +111,9 @@ class Findings:
     """The results of all rules of a session."""
 
     found: tuple[Finding, ...] = ()  # the findings, most time at stake first
-    unjudged: tuple[Unjudged, ...] = ()  # the rules that could not be judged, in their order
-    judged: int = 0  # number of rules that could
+    rules_skipped: tuple[
+        SkippedRule, ...
+    ] = ()  # the rules that could not be judged, in their order
+    rules_evaluated: int = 0  # number of rules that could
     step_ns: int = 0  # wall time of the usual step
-    unrecorded_ns: int | None = None  # the same without recording, where measured
+    unprofiled_step_ns: int | None = None  # the same without recording, where measured

@@ -16,8 +16,8 @@ from profiler_ext.findings.finding import (
     Finding,
     Findings,
     Location,
-    Stake,
-    Unjudged,
+    SavingPer,
+    SkippedRule,
 )
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.isolation.failures import is_raised_by_program
@@ -27,9 +27,9 @@ from profiler_ext.records.events import Ints
 MIN_FRACTION: Final = 0.01
 # Smaller findings are dropped: steps differ by as much from each other
 MIN_SAVING_NS: Final = {
-    Stake.STEP: 20_000,
-    Stake.WINDOW: 1_000_000,
-    Stake.PROCESS: 100_000_000,
+    SavingPer.STEP: 20_000,
+    SavingPer.WINDOW: 1_000_000,
+    SavingPer.PROCESS: 100_000_000,
 }
 _MAX_SHARED_FRACTION = 0.5
 _Judged = tuple[Rule, Candidate]
@@ -40,12 +40,12 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
     """Judge an analysis; return the findings, most time at stake first, and unjudged rules."""
     facts, rank = facts_of(analysis), analysis.recording.settings.rank
     candidates: list[_Judged] = []
-    unjudged: list[Unjudged] = []
+    unjudged: list[SkippedRule] = []
     judged = 0
     for rule in rules if analysis.steps else ():
         verdict = _verdict(rule, facts)
         if isinstance(verdict, CannotJudge):
-            unjudged.append(Unjudged(rule.name, verdict.why, rank))
+            unjudged.append(SkippedRule(rule.name, verdict.reason, rank))
         else:
             judged += 1
             capped = (_capped(each, facts) for each in verdict)
@@ -71,56 +71,56 @@ def merge_ranks(judged: Sequence[Findings]) -> Findings:
     # The largest of equal ones stays, with its ranks as a figure. The step is the slowest rank's.
     equal_call_ids: dict[tuple[str, str, Location], list[Finding]] = {}
     for each in (finding for of_rank in judged for finding in of_rank.found):
-        equal_call_ids.setdefault((each.rule, each.what, each.where), []).append(each)
+        equal_call_ids.setdefault((each.rule, each.summary, each.location), []).append(each)
     step_ns = max((of_rank.step_ns for of_rank in judged), default=0)
-    known = [each.unrecorded_ns for each in judged if each.unrecorded_ns is not None]
-    unrecorded_ns = max(known, default=None)
-    merged = (_merged(each, unrecorded_ns or step_ns) for each in equal_call_ids.values())
+    known = [each.unprofiled_step_ns for each in judged if each.unprofiled_step_ns is not None]
+    unprofiled_step_ns = max(known, default=None)
+    merged = (_merged(each, unprofiled_step_ns or step_ns) for each in equal_call_ids.values())
     return Findings(
         tuple(sorted(merged, key=_order)),
-        tuple(each for of_rank in judged for each in of_rank.unjudged),
-        max((of_rank.judged for of_rank in judged), default=0),
+        tuple(each for of_rank in judged for each in of_rank.rules_skipped),
+        max((of_rank.rules_evaluated for of_rank in judged), default=0),
         step_ns,
-        unrecorded_ns,
+        unprofiled_step_ns,
     )
 
 
 def _merged(equal_call_ids: list[Finding], step_ns: int) -> Finding:
     largest = min(equal_call_ids, key=_order)
     ranks = ", ".join(str(each.rank) for each in equal_call_ids)
-    of_ns = step_ns if largest.stake is Stake.STEP else largest.of_ns
-    why = (*largest.why, Figure(ON_RANKS, ranks, FigureUnit.TEXT))
-    return replace(largest, of_ns=of_ns, why=why)
+    total_ns = step_ns if largest.saving_per is SavingPer.STEP else largest.total_ns
+    evidence = (*largest.evidence, Figure(ON_RANKS, ranks, FigureUnit.TEXT))
+    return replace(largest, total_ns=total_ns, evidence=evidence)
 
 
 def _order(finding: Finding) -> tuple[int, int]:
-    return list(Stake).index(finding.stake), -finding.at_stake_ns
+    return list(SavingPer).index(finding.saving_per), -finding.est_saving_ns
 
 
 def _capped(candidate: Candidate, facts: Facts) -> Candidate:
     """Limit the saved idle time to that of a step without recording, where known."""
     is_idle = len(candidate.idle) and (candidate.busy_ns or not len(candidate.launches))
-    if not facts.training.is_known or candidate.stake is not Stake.STEP or not is_idle:
+    if not facts.training.is_known or candidate.saving_per is not SavingPer.STEP or not is_idle:
         return candidate
     most_ns = facts.idle_ns + candidate.busy_ns
-    if candidate.at_stake_ns <= most_ns:
+    if candidate.est_saving_ns <= most_ns:
         return candidate
     most = Figure("no more than a step idles in training", facts.idle_ns, FigureUnit.NS)
-    return replace(candidate, at_stake_ns=most_ns, why=(*candidate.why, most))
+    return replace(candidate, est_saving_ns=most_ns, evidence=(*candidate.evidence, most))
 
 
 def _is_significant(candidate: Candidate, facts: Facts) -> bool:
-    if candidate.stake is Stake.UNKNOWN:
+    if candidate.saving_per is SavingPer.UNKNOWN:
         return True
     total_ns = _total_ns(candidate, facts)
-    is_large = candidate.at_stake_ns >= MIN_FRACTION * total_ns
-    return is_large and candidate.at_stake_ns >= MIN_SAVING_NS[candidate.stake]
+    is_large = candidate.est_saving_ns >= MIN_FRACTION * total_ns
+    return is_large and candidate.est_saving_ns >= MIN_SAVING_NS[candidate.saving_per]
 
 
 def _ranked(candidates: list[_Judged], facts: Facts, rank: int) -> tuple[Finding, ...]:
-    order = list(Stake)
+    order = list(SavingPer)
     candidates = sorted(
-        candidates, key=lambda each: (order.index(each[1].stake), -each[1].at_stake_ns)
+        candidates, key=lambda each: (order.index(each[1].saving_per), -each[1].est_saving_ns)
     )
     counted = [(rule.name, _counted_time(candidate, facts)) for rule, candidate in candidates]
     return tuple(
@@ -160,7 +160,7 @@ def _time(idle: Ints, launches: Ints, facts: Facts) -> int:
 
 
 def _total_ns(candidate: Candidate, facts: Facts) -> int:
-    return facts.training.step_ns if candidate.of_ns is None else candidate.of_ns
+    return facts.training.step_ns if candidate.total_ns is None else candidate.total_ns
 
 
 def _finding(
@@ -168,14 +168,14 @@ def _finding(
 ) -> Finding:
     return Finding(
         rule=rule.name,
-        what=candidate.what,
-        where=candidate.where,
-        at_stake_ns=candidate.at_stake_ns,
-        of_ns=_total_ns(candidate, facts),
-        stake=candidate.stake,
-        sureness=candidate.sureness,
-        why=candidate.why,
+        summary=candidate.summary,
+        location=candidate.location,
+        est_saving_ns=candidate.est_saving_ns,
+        total_ns=_total_ns(candidate, facts),
+        saving_per=candidate.saving_per,
+        confidence=candidate.confidence,
+        evidence=candidate.evidence,
         remedy=candidate.remedy,
-        shared_with=shared,
+        overlaps_with=shared,
         rank=rank,
     )

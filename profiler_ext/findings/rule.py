@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
+from profiler_ext.findings.finding import (
+    NOWHERE,
+    Confidence,
+    Figure,
+    FigureUnit,
+    Location,
+    SavingPer,
+)
 from profiler_ext.records.events import Ints
 
 NO_ROWS: Ints = np.empty(0, np.int64)
@@ -19,14 +26,14 @@ class Candidate:
     """A possible finding; it is reported where enough is at stake."""
 
     # As in ``Finding``
-    what: str
-    at_stake_ns: int  # time at stake
-    sureness: Confidence
+    summary: str
+    est_saving_ns: int  # time at stake
+    confidence: Confidence
     remedy: str
-    where: Location = NOWHERE
-    why: tuple[Figure, ...] = ()
-    stake: Stake = Stake.STEP
-    of_ns: int | None = None  # the whole; ``None`` for the wall time of the usual step
+    location: Location = NOWHERE
+    evidence: tuple[Figure, ...] = ()
+    saving_per: SavingPer = SavingPer.STEP
+    total_ns: int | None = None  # the whole; ``None`` for the wall time of the usual step
     busy_ns: int = 0  # its part that launches run, where the rest is idle time
     # Rows of the launches whose time it counts
     launches: Ints = field(default_factory=lambda: NO_ROWS)

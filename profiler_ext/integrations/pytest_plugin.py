@@ -147,8 +147,8 @@ def _check(session: Session, limits: Limits) -> None:
     problems: list[str] = []
     recorded = f"{found.step_ns / 1e6:.3g} ms while profiling"
     step_ns, words = found.step_ns, recorded
-    if found.unrecorded_ns is not None:
-        step_ns = found.unrecorded_ns
+    if found.unprofiled_step_ns is not None:
+        step_ns = found.unprofiled_step_ns
         words = f"{step_ns / 1e6:.3g} ms ({recorded})"
     if limits.max_ms is not None and step_ns > limits.max_ms * 1e6:
         problems.append(f"step time {words} is above max_ms={limits.max_ms:g}")
@@ -166,9 +166,11 @@ def _finding_text(finding: Finding, session: Session) -> str:
     from profiler_ext.exporters.views.findings import time_at_stake_texts, where_text
 
     time, part = time_at_stake_texts(finding)
-    where = where_text(finding.where, session.recording.settings)
+    where = where_text(finding.location, session.recording.settings)
     head = " ".join(filter(None, (time, part, finding.rule)))
-    return f"  {head}: {finding.what}{f' ({where})' if where else ''}\n      try: {finding.remedy}"
+    return (
+        f"  {head}: {finding.summary}{f' ({where})' if where else ''}\n      try: {finding.remedy}"
+    )
 
 
 def _top_lines(session: Session) -> list[str]:

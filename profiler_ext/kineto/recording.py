@@ -2,7 +2,8 @@
 
 Reading cuts off what was added, so that every event is byte for byte the profiler's. In schema 1 a
 graph had the evidence of its nodes' lines in a list, ``line_evidence``; it is still read. In schema
-2 each node has its own.
+2 each node has its own. In schema 3 some keys have other names; the earlier ones are still read
+(:mod:`profiler_ext.records.stored`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from profiler_ext.records.recording import (
 Arguments = Mapping[int, Mapping[str, object]]
 Header = Iterable[tuple[str, bytes]]
 
-SCHEMA = 2
+SCHEMA = 3
 _NO_ARGUMENTS: Arguments = MappingProxyType({})
 _EVENTS_PER_WRITE = 1_000
 _GZIP_LEVEL = 3

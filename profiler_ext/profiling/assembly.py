@@ -193,15 +193,15 @@ def settings_of_process(
     user_roots: Iterable[str],
     step_source: str,
     called: tuple[tuple[int, ModuleFrame | PartModules], ...],
-    asked: tuple[str, ...] = (),
-    steps_before_ns: tuple[int, ...] = (),
-    steps_before_on_device: bool = False,
+    options: tuple[str, ...] = (),
+    unprofiled_steps_ns: tuple[int, ...] = (),
+    unprofiled_steps_on_device: bool = False,
     step_call: str = "",
 ) -> Settings:
     """Return the settings of a recording in this process.
 
     ``called`` are modules, and parts of graphs compiled separately, by the number in the mark;
-    ``steps_before_ns`` are the last step times without profiling.
+    ``unprofiled_steps_ns`` are the last step times without profiling.
     """
     world_size = _number("WORLD_SIZE", 1)
     return Settings(
@@ -214,10 +214,10 @@ def settings_of_process(
         step_source=step_source,
         called_modules=tuple((n, each) for n, each in called if isinstance(each, ModuleFrame)),
         called_parts=tuple((n, each) for n, each in called if isinstance(each, PartModules)),
-        asked=asked,
+        options=options,
         host=platform.node() if world_size > 1 else "",
-        steps_before_ns=steps_before_ns,
-        steps_before_on_device=steps_before_on_device,
+        unprofiled_steps_ns=unprofiled_steps_ns,
+        unprofiled_steps_on_device=unprofiled_steps_on_device,
         step_call=step_call,
     )
 

@@ -126,7 +126,7 @@ class RecordedLines:
             return None, (gap or NOTHING_KEPT,)
         resumed = running_names.RESUMED_CODE.is_available()
         code = TorchCode(process.module_call(), resumed, source_lines)
-        lines = build_python_lines(watch.log, watch.clock, watch.until_ns, code, _paths(held))
+        lines = build_python_lines(watch.log, watch.clock, watch.end_ns, code, _paths(held))
         full = Gap(GapReason.LINES_FULL, f"{MAX_ENTRIES:,} lines, calls and returns")
         return lines, (full,) if watch.is_full else ()
 

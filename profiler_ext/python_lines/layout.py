@@ -32,7 +32,7 @@ class TorchCode:
 def build_python_lines(
     log: watch.Log,
     clock: Sequence[recording.ClockMark],
-    until_ns: int,
+    end_ns: int,
     torch_code: TorchCode,
     paths_of: PathsOf,
 ) -> recording.PythonLines:
@@ -50,7 +50,7 @@ def build_python_lines(
         positions=positions,
         threads=tuple(walk.positions() for walk in walks.begun),
         clock=tuple(clock),
-        until_ns=until_ns,
+        end_ns=end_ns,
     )
 
 

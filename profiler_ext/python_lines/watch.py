@@ -95,7 +95,7 @@ class LineWatch:
         self.log: Log = []
         self.clock: list[ClockMark] = []  # times on the watch's clock and the trace's
         self.is_full = self.has_failed = False
-        self.until_ns = 0  # the end on its own clock
+        self.end_ns = 0  # the end on its own clock
         self._program, self._module_call, self._failed = program, module_call, failed
         self._watched: dict[int, CodeType] = {identity(module_call): module_call}
         self._tool: Tool | None = None
@@ -147,7 +147,7 @@ class LineWatch:
         """Remove the tool; a second call completes an interrupted one."""
         tool = self._tool
         if tool is not None:
-            self.until_ns = self.until_ns or clock_ns()
+            self.end_ns = self.end_ns or clock_ns()
             tool.leave()
             self._tool = None
 

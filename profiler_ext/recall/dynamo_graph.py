@@ -163,7 +163,7 @@ class DynamoGraph:
     """Modules that were reached by another path than the model holds them under."""
     lost: frozenset[str] = frozenset()  # findings whose mechanism failed, such as ``runs``
     tensor_paths: Mapping[str, str] = field(default_factory=dict)  # held inputs, by source name
-    held_inputs: Mapping[int, str] | None = None
+    parameter_inputs: Mapping[int, str] | None = None
     """For a separately compiled part, the path of each input that a module holds, by position."""
 
     def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:

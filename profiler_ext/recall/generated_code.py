@@ -250,7 +250,7 @@ def graph_from_code(
         dynamo_digest=None,
         nodes=tuple(map(_node, graph.nodes.values())),
         call_sites=tuple(_site(n, c, node_of.get(n)) for n, c in enumerate(calls["call"])),
-        is_told=True,
+        is_inferred=True,
     )
     return store.with_digest(record), lines
 

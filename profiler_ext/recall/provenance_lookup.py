@@ -154,7 +154,7 @@ class TracedGraph:
     is_region: bool = False  # compiled separately
     is_backward: bool = False  # if it is a region
     is_inference: bool = False  # if it is a region
-    held_inputs: tuple[tuple[int, int, str], ...] | None = None  # of a part, as in its record
+    parameter_inputs: tuple[tuple[int, int, str], ...] | None = None  # of a part, as in its record
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class ReadyArtifact:
     @property
     def is_part(self) -> bool:
         """Whether it is a separately compiled part of a Dynamo graph."""
-        return self.dynamo is not None and self.dynamo.held_inputs is not None
+        return self.dynamo is not None and self.dynamo.parameter_inputs is not None
 
     @property
     def has_no_source(self) -> bool:
@@ -264,7 +264,10 @@ def _traced(
     join = lines.from_region if traced.is_region else lines.from_fresh_graph
     nodes = join(recorded.nodes, fresh)
     here = dataclasses.replace(
-        recorded, nodes=lines.as_recorded(nodes), joint=traced.joint, held_inputs=traced.held_inputs
+        recorded,
+        nodes=lines.as_recorded(nodes),
+        joint=traced.joint,
+        parameter_inputs=traced.parameter_inputs,
     )
     if traced.is_region:
         here = dataclasses.replace(
@@ -286,16 +289,16 @@ def _from_source(
     known = tuple(stored_records)  # all, for the gaps
     same = next((record for record in known if record.dynamo_digest == dynamo.digest), None)
     if same is not None:
-        here = dataclasses.replace(same, held_inputs=_held_inputs(same, dynamo))
+        here = dataclasses.replace(same, parameter_inputs=_parameter_inputs(same, dynamo))
         return GraphLookup(here, lines.from_dynamo(same, dynamo), stored_records.gaps)
     return GraphLookup(first, lines.stale(first.nodes), (*stored_records.gaps, _OTHER_SOURCE))
 
 
-def _held_inputs(
+def _parameter_inputs(
     recorded: Provenance, dynamo: dynamo_graph.DynamoGraph
 ) -> tuple[tuple[int, int, str], ...] | None:
     """Return this process's paths of the inputs recorded for an equal part."""
-    if recorded.held_inputs is None or dynamo.held_inputs is None:
-        return recorded.held_inputs
-    held = dynamo.held_inputs
-    return tuple((at, of, held[of]) for at, of, _ in recorded.held_inputs if of in held)
+    if recorded.parameter_inputs is None or dynamo.parameter_inputs is None:
+        return recorded.parameter_inputs
+    held = dynamo.parameter_inputs
+    return tuple((at, of, held[of]) for at, of, _ in recorded.parameter_inputs if of in held)

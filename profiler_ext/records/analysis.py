@@ -26,7 +26,8 @@ _NOTHING = np.empty(0, dtype=np.int64)
 _NO_TEXTS = Interned(np.empty(0, dtype=np.int32), ())
 _NO_CODES = np.empty(0, dtype=np.int32)
 _UNKNOWN = np.ma.MaskedArray(_NOTHING, mask=np.empty(0, dtype=np.bool_))
-SCHEMA_VERSION = 1
+# Of tables; in 1 some columns had other names (docs/tables.md)
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

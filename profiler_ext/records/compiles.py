@@ -115,7 +115,7 @@ class GraphBreak:
 class Recompilation:
     """Why compiled code did not serve a call: the guard that failed."""
 
-    of: str  # compile id of that code, ``0/0``
+    compile_id: str  # the compile id of that code, ``0/0``
     guard: str  # the guard as torch writes it, or its expected and actual value
     # Where the program made the guard necessary, outermost first, if torch records it
     stack: tuple[Frame, ...] = ()

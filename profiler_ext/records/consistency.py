@@ -34,7 +34,7 @@ def _lines_problems(lines: recording.PythonLines) -> Iterator[str]:
     yield from _of_depths(lines.positions)
     for each in lines.threads:
         yield from (f"thread {each.thread}: {p}" for p in _of_thread(each, len(lines.positions)))
-    yield from _of_clock(lines.clock, lines.until_ns)
+    yield from _of_clock(lines.clock, lines.end_ns)
 
 
 def _of_positions(lines: recording.PythonLines) -> Iterator[str]:
@@ -79,8 +79,8 @@ def _of_thread(thread: recording.ThreadPositions, positions: int) -> Iterator[st
         yield "times that go back"
 
 
-def _of_clock(clock: Iterable[recording.ClockMark], until_ns: int) -> Iterator[str]:
-    times = [until_ns, *(t for mark in clock for t in (mark.before_ns, mark.after_ns))]
+def _of_clock(clock: Iterable[recording.ClockMark], end_ns: int) -> Iterator[str]:
+    times = [end_ns, *(t for mark in clock for t in (mark.before_ns, mark.after_ns))]
     if not all(map(_is_time, times)):
         yield "a clock's time that is none"
     if any(mark.before_ns > mark.after_ns for mark in clock):
@@ -107,7 +107,7 @@ def inconsistency_of_provenance(record: Provenance) -> str | None:
 def _of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> Iterator[str]:
     if not 0 <= settings.rank < _MAX_RANK or not 0 < settings.world_size < _MAX_RANK:
         yield f"rank {settings.rank} of {settings.world_size}, expected one of a number of ranks"
-    if any(not 0 <= each < _MAX_NS for each in settings.steps_before_ns):
+    if any(not 0 <= each < _MAX_NS for each in settings.unprofiled_steps_ns):
         yield "a step before the recording of less than no time, or of over a century"
     if settings.first_step_ns is not None and not abs(settings.first_step_ns) < _MAX_NS:
         yield "a first step that began over a century away"

@@ -128,17 +128,17 @@ class Provenance:
     dynamo_annotations: tuple[tuple[tuple[str, str], ...], ...] = ()
     # Names and targets of the calls in a backward graph, as it entered Inductor, that depend on an
     # input: compiled autograd copies them from AOTAutograd's cache under other names
-    entered: tuple[tuple[str, str], ...] = ()
-    is_told: bool = False  # inferred from the generated code, as the compile was not observed
+    entry_calls: tuple[tuple[str, str], ...] = ()
+    is_inferred: bool = False  # inferred from the generated code, as the compile was not observed
     # Of a part of a Dynamo graph that a backend compiled by itself, the inputs that a module holds:
     # position, position among the part's inputs, and path, ``layers.0.up.weight``; else ``None``.
     # Equal parts may share one artifact, so their arguments tell which modules a call is on.
-    held_inputs: tuple[tuple[int, int, str], ...] | None = None
+    parameter_inputs: tuple[tuple[int, int, str], ...] | None = None
 
     @property
     def is_part(self) -> bool:
         """Whether it is a part of a Dynamo graph, which may run for any part that is equal."""
-        return self.held_inputs is not None
+        return self.parameter_inputs is not None
 
     @property
     def calls_libraries(self) -> bool:
@@ -175,13 +175,13 @@ class GraphInstance:
     # replay, if known
     copied_inputs: tuple[tuple[str, ...], ...] = ()
     # The same for each later call that recorded again with other copies
-    copied_otherwise: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    other_copied_inputs: tuple[tuple[tuple[str, ...], ...], ...] = ()
     # Torch's reason for bypassing AOTAutograd's cache, if it did
     autograd_bypass: str | None = None
     gaps: tuple[Gap, ...] = field(default=())  # what is not known of this instance
     # Of a region compiled by itself, the number of the graph that calls it; such a graph calls its
     # regions in the order of their indices
-    cut_from: int | None = None
+    parent_graph: int | None = None
     # The number of its Dynamo graph in this process. Two numbers of one compile id mean a reset of
     # Dynamo in between.
     dynamo_number: int | None = None
@@ -207,14 +207,14 @@ class GraphInstance:
         return self.record.joint
 
     @property
-    def entered(self) -> tuple[tuple[str, str], ...]:
+    def entry_calls(self) -> tuple[tuple[str, str], ...]:
         """The calls of a backward graph as it entered Inductor."""
-        return self.record.entered
+        return self.record.entry_calls
 
     @property
-    def is_told(self) -> bool:
+    def is_inferred(self) -> bool:
         """Whether it is known by its generated code alone."""
-        return self.record.is_told
+        return self.record.is_inferred
 
     @property
     def is_inference(self) -> bool:

@@ -137,12 +137,12 @@ class Function:
 
     file: str
     name: str
-    recomputes: bool = False  # a function of torch's that runs a checkpoint's forward again
+    is_recompute: bool = False  # a function of torch's that runs a checkpoint's forward again
     # Dynamo's code calls compiled code at this line: the line is the last one known, or one of
     # several
     is_compiled: bool = False
     # Dynamo's code that resumes after a graph break, for the frame that called it
-    resumes: bool = False
+    is_resume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class PythonLines:
     positions: tuple[Position, ...]  # each after the one that encloses it
     threads: tuple[ThreadPositions, ...]  # the positions of each thread over time
     clock: tuple[ClockMark, ...]  # moments on both clocks, in order
-    until_ns: int  # end of the recording of lines
+    end_ns: int  # end of the recording of lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +219,9 @@ class Settings:
     # Modules that were compiled by themselves, by the number in their mark in the trace: each with
     # its path from the user's model
     called_modules: tuple[tuple[int, lineage.ModuleFrame], ...] = ()
-    # Options of the profiler that were used: ``run``, ``recompile``, ``shapes``; they are not
+    # The profiler's options that were used: ``run``, ``recompile``, ``shapes``; they are not
     # recommended again
-    asked: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     # Of equal parts of a graph that a backend compiled by itself, which share an artifact, the
     # modules of each call, by the number in its mark
     called_parts: tuple[tuple[int, lineage.PartModules], ...] = ()
@@ -229,9 +229,9 @@ class Settings:
     models: tuple[str, ...] = ()
     host: str = ""  # the machine's name, of one rank among several; else ``""``
     # Durations of the last steps before the recording, without a profiler; at most 50
-    steps_before_ns: tuple[int, ...] = ()
+    unprofiled_steps_ns: tuple[int, ...] = ()
     # They are times between events on the device's stream; else the program's own
-    steps_before_on_device: bool = False
+    unprofiled_steps_on_device: bool = False
     # Begin of the first step on the devices, of a step cut out of a recording: what it waited for
     # is not in the trace
     first_step_ns: int | None = None

@@ -1,15 +1,16 @@
 """Converts records to plain objects for files and back.
 
-Older files have no record of lineage, and the evidence of lines in a list of the graph,
-``line_evidence``; both are still read.
+Older files have no record of lineage, the evidence of lines in a list of the graph,
+``line_evidence``, and other names of some keys (``RENAMED_IN_PROVENANCE``, ``RENAMED_IN_SESSION``);
+all are still read.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,13 +21,53 @@ from profiler_ext.records.recording import Cell, PythonLines, Recording
 from profiler_ext.version import VERSION, is_newer
 
 Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedKeys:
+    """The keys of a stored object that earlier versions wrote under other names."""
+
+    own: Mapping[str, str] = field(default_factory=dict)  # earlier name: name
+    # The same of the objects, or lists of objects, in its fields, by the name of the field now
+    within: Mapping[str, RenamedKeys] = field(default_factory=dict)
+
+
+# Until format 4 of the store, and schema 2 of the session
+RENAMED_IN_PROVENANCE = RenamedKeys(
+    {
+        "entered": "entry_calls",
+        "is_told": "is_inferred",
+        "held_inputs": "parameter_inputs",
+    }
+)
+# Until schema 2 of the session
+RENAMED_IN_SESSION = RenamedKeys(
+    within={
+        "graphs": RenamedKeys(
+            {"copied_otherwise": "other_copied_inputs", "cut_from": "parent_graph"},
+            {"provenance": RENAMED_IN_PROVENANCE},
+        ),
+        "settings": RenamedKeys(
+            {
+                "asked": "options",
+                "steps_before_ns": "unprofiled_steps_ns",
+                "steps_before_on_device": "unprofiled_steps_on_device",
+            }
+        ),
+        "python": RenamedKeys(
+            {"until_ns": "end_ns"},
+            {"functions": RenamedKeys({"recomputes": "is_recompute", "resumes": "is_resume"})},
+        ),
+        "compiles": RenamedKeys(within={"recompiles": RenamedKeys({"of": "compile_id"})}),
+    }
+)
 _LOCK = threading.RLock()
 _KNOWN: set[object] = set()
 # Where a stored record has the version that wrote it; those of before have no such key
 WRITER_KEY = "written_by"
 # The begin of msgspec's error for an unknown word of a vocabulary
 _UNKNOWN_WORD = "Invalid enum value"
-_LINEAGE = frozenset(field.name for field in fields(Lineage))
+_LINEAGE = frozenset(each.name for each in fields(Lineage))
 _TEXT_OF_A_LINE = "code"
 _OFF = provenance.Gap(gaps.GapReason.SOURCE_OFF, "source=False")
 
@@ -74,7 +115,26 @@ def flat(record: object) -> Any:
 
 def nested(plain: Any, kind: type[Record]) -> Record:
     """Convert plain objects to a record; raises msgspec.ValidationError."""
-    return msgspec.convert(_with_nodes(plain, _nested), known(kind))
+    renamed = RENAMED_IN_PROVENANCE if kind is provenance.Provenance else RENAMED_IN_SESSION
+    current = with_current_keys(plain, renamed)
+    return msgspec.convert(_with_nodes(current, _nested), known(kind))
+
+
+def with_current_keys(plain: Any, renamed: RenamedKeys) -> Any:
+    """Return plain objects with the names of today; what is no object is left as it is."""
+    if isinstance(plain, list | tuple):
+        return [with_current_keys(each, renamed) for each in plain]
+    if not isinstance(plain, dict):
+        return plain
+    current = plain
+    if not renamed.own.keys().isdisjoint(plain):
+        current = {renamed.own.get(name, name): entry for name, entry in plain.items()}
+    changed = {
+        name: with_current_keys(current[name], within)
+        for name, within in renamed.within.items()
+        if name in current
+    }
+    return current | changed if changed else current
 
 
 def _with_nodes(plain: Any, change: Callable[[Any], Any]) -> Any:

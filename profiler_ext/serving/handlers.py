@@ -44,7 +44,7 @@ def answer_call(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Re
         failure = Failure(slug="cannot_read", message=f"cannot go on: {error}")
     except Exception as error:
         detail = f"{failure_detail(error)}; this is a fault of profiler-ext's own: please report it"
-        failure = Failure(slug="own_fault", message=detail)
+        failure = Failure(slug="internal_error", message=detail)
     return Reply(bounds.bounded(failure, budget, clean=True), is_error=True)
 
 

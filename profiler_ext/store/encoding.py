@@ -6,7 +6,8 @@ refuses other formats and content, and text that inflates past ``INFLATED_LIMIT_
 History: format 1 could hold paths relative to the compiling process's working folder, and is not
 read. From format 2 on each path starts at a root token or at ``/``. In format 2 the lines of resume
 functions after a graph break could be off, until format 3 the lines and modules of nested regions
-(``nested_compile_region``) at later calls: records with these count as older.
+(``nested_compile_region``) at later calls: records with these count as older. Format 4 had other
+names of some keys (:mod:`profiler_ext.records.stored`), and is read.
 
 Kernels: a file for each graph's work, device, and library settings: JSON with the names, and pairs
 of call site and names. The work is the graph's cache key, its call sites and their shapes, whatever
@@ -19,8 +20,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
+from types import MappingProxyType
 
 import msgspec
 
@@ -31,10 +33,12 @@ from profiler_ext.records.stored import WRITER_KEY, flat, known, nested, version
 from profiler_ext.version import VERSION
 
 MAGIC = b"PXPR"
-FORMAT = 4
+FORMAT = 5
 _RESUMED_CODE = "torch_dynamo_resume_in_"
 _REGION = "invoke_subgraph"
-_FORMATS_WITH_WRONG_LINES = {2: (_RESUMED_CODE, _REGION), 3: (_REGION,)}
+_EARLIER_FORMATS: Mapping[int, tuple[str, ...]] = MappingProxyType(
+    {2: (_RESUMED_CODE, _REGION), 3: (_REGION,), 4: ()}
+)
 """Formats that are read, except for records with one of these texts."""
 INFLATED_LIMIT_BYTES = 256 << 20
 _MAX_INFLATION_RATIO = 200
@@ -144,13 +148,13 @@ def state_of(data: bytes) -> EntryState:
 
 def is_current(data: bytes) -> bool:
     """Tell whether bytes begin like a record that this version reads."""
-    is_known = any(data[:6] == _header(version) for version in (FORMAT, *_FORMATS_WITH_WRONG_LINES))
+    is_known = any(data[:6] == _header(version) for version in (FORMAT, *_EARLIER_FORMATS))
     return is_known and not _is_older(data)
 
 
 def _is_older(data: bytes) -> bool:
     """Tell whether a record has a format that is not read, or lines that may be off."""
-    for version, texts in _FORMATS_WITH_WRONG_LINES.items():
+    for version, texts in _EARLIER_FORMATS.items():
         if data[:6] == _header(version):
             return any(has_text(data, text) for text in texts)
     return len(data) >= 6 and _header(0) <= data[:6] < _header(FORMAT)

@@ -266,7 +266,7 @@ def test_columns_hold_plain_text():
 
 def test_a_graph_that_its_generated_code_tells_of_has_the_remedy_in_the_notes():
     captured = graph(NODES, SITES)
-    told = replace(captured, provenance=replace(captured.provenance, is_told=True))
+    told = replace(captured, provenance=replace(captured.provenance, is_inferred=True))
     assert attribute(one_call().recording(captured)).notes == ()
     (note,) = attribute(one_call().recording(told)).notes
     assert note.startswith("1 graphs are known only by what their generated code tells")
@@ -276,7 +276,7 @@ def test_a_graph_that_its_generated_code_tells_of_has_the_remedy_in_the_notes():
 def test_of_a_told_backward_graph_no_forward_nodes_are_missed():
     backward_node = changed(NODES[0], partitioner_tag="is_backward")
     backward = graph([backward_node], SITES[:1], key="fother", is_backward=True)
-    told = replace(backward, provenance=replace(backward.provenance, is_told=True))
+    told = replace(backward, provenance=replace(backward.provenance, is_inferred=True))
     recordings = [one_call().recording(graph(NODES, SITES), each) for each in (backward, told)]
     notes = [attribute(recording).notes for recording in recordings]
     missed = [["differentiate a forward" in note for note in found] for found in notes]

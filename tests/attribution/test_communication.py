@@ -167,7 +167,7 @@ def test_where_the_last_rank_is_missing_the_others_waited_no_less() -> None:
     assert [whole.waited(rank).waiting_ns.tolist() for rank in range(3)] == [[350], [150], [0]]
     assert [rest.waited(rank).waiting_ns.tolist() for rank in range(2)] == [[None], [None]]
     assert (list(whole.lasts()), list(rest.lasts()), list(rest.waits())) == ([(2, 0)], [], [])
-    assert rest.behind_ns().tolist() == [0, 200]
+    assert rest.delay_ns().tolist() == [0, 200]
 
 
 def test_a_group_of_one_rank_is_whole_and_waits_for_nobody() -> None:

@@ -63,7 +63,7 @@ def lines(until_ns: int, **threads: Moves) -> PythonLines:
             for name, own in threads.items()
         ),
         clock=(ClockMark(0, AHEAD_NS, AHEAD_NS),),
-        until_ns=until_ns + AHEAD_NS,
+        end_ns=until_ns + AHEAD_NS,
     )
 
 

@@ -19,7 +19,7 @@ def noted(analysis: Analysis, reason: GapReason, *asked: str) -> str:
     """Return the note on launches that have a gap, where something was asked for."""
     launches = analysis.launches
     gap = Interned(np.zeros(len(launches), np.int32), (reason,))
-    settings = replace(analysis.recording.settings, asked=asked)
+    settings = replace(analysis.recording.settings, options=asked)
     notes = notes_on(replace(analysis.recording, settings=settings), replace(launches, gap=gap))
     (note,) = (each for each in notes if reason.meaning in each)
     return note

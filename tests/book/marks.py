@@ -7,9 +7,9 @@ from tests.book.annotating import Mark
 LANES = [
     Mark((440, 241), "every launch, once, with its own times"),
     Mark((440, 266), "forward, backward, optimizer, ..."),
-    Mark((440, 317), "the modules, nested"),
-    Mark((440, 368), "the line of the model; in backward that of its forward"),
-    Mark((440, 392), "why the device waited"),
+    Mark((440, 335), "the modules, nested"),
+    Mark((440, 386), "the line of the model; in backward that of its forward"),
+    Mark((440, 410), "why the device waited"),
     Mark((464, 432), "estimated rates against the device's peak"),
     Mark((348, 960), "of the launch that is selected: its lines, modules, ops and FX nodes"),
 ]
@@ -35,7 +35,7 @@ TOP = [
 ]
 BOARD = [
     ("label:has-text('eager/rank0')", "right", "runs side by side"),
-    ("text=49.7% device idle", "right", "what to do first, and the ledger"),
+    (".heading .quiet >> nth=0", "right", "what to change first; all of it is below the table"),
     ("text='Lines'", "left", "time by line, module, kernel or phase"),
     ("th:has-text('change in')", "left", "what changed between the runs"),
     ("tr:has-text('gpt.py:25') td >> nth=3", "right", "a click shows launches and source"),
@@ -56,8 +56,8 @@ INFERENCE = {
     "  launching": "the rest is the CPU's",
 }
 CELL = [
-    ("text=Top recommendations", "right", "what to do first"),
-    ("td:text-is('device idle')", "left", "the ledger, and why the device waited"),
-    ("td:has-text('gpt.py:36')", "left", "the lines that took most"),
+    ("th:text-is('max saving')", "right", "the lines that took most, by phase"),
+    ("p:has-text('Top recommendation:')", "right", "what to change first"),
+    ("summary:has-text('Step time breakdown')", "right", "the rest unfolds"),
 ]
 """Of a notebook's cell."""

@@ -155,10 +155,10 @@ def notebook(folder: Path) -> None:
     NotebookClient(made, resources={"metadata": {"path": str(folder)}}).execute()
     html, _ = HTMLExporter(mathjax_url="", require_js_url="").from_notebook_node(made)
     (folder / "notebook.html").write_text(html)
-    with page(1200, 1240) as shown:
+    with page(1200, 900) as shown:
         shown.goto((folder / "notebook.html").as_uri())
         shown.wait_for_timeout(1_500)
-        shoot(shown, DOCS / "views" / "notebook.png", beside(shown, marks.CELL), legend=(790, 640))
+        shoot(shown, DOCS / "views" / "notebook.png", beside(shown, marks.CELL), legend=(790, 690))
 
 
 def inference(folder: Path) -> None:

@@ -42,7 +42,7 @@ def test_each_way_in_which_a_graph_was_recorded_is_kept(noted, kept):
     for copied in noted:
         registry.keep_copies(artifact, copied)
     (graph,) = registry.graphs
-    assert (graph.copied_inputs, graph.copied_otherwise) == kept
+    assert (graph.copied_inputs, graph.other_copied_inputs) == kept
 
 
 def test_a_size_is_not_copied():

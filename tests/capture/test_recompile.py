@@ -31,7 +31,7 @@ def trained(**options: bool) -> tuple[GraphInstance, ...]:
 def told(graphs: tuple[GraphInstance, ...]) -> list[tuple[CacheState, bool]]:
     """How each graph came to be, and whether its record is known."""
     records = [graph.provenance for graph in graphs]
-    known = [record is not None and not record.is_told for record in records]
+    known = [record is not None and not record.is_inferred for record in records]
     return [(graph.cache_state, is_known) for graph, is_known in zip(graphs, known, strict=True)]
 
 

@@ -133,7 +133,7 @@ def test_an_artifact_that_was_cached_without_capture_is_a_gap_with_the_remedy() 
     profiler_ext.enable(strict=True)
     train_once()
     forward, _ = capture().graphs
-    assert forward.provenance is not None and forward.provenance.is_told
+    assert forward.provenance is not None and forward.provenance.is_inferred
     [gap] = forward.gaps
     assert gap.reason == GapReason.GRAPH_NOT_CAPTURED
     assert "profiler-ext run" in gap.detail

@@ -117,8 +117,8 @@ def test_regions_of_one_joint_graph_carry_its_id_and_their_half() -> None:
     assert all(record is not None and record.joint for record in records)
     assert len({record.joint for record in records if record}) == 1
     assert {record.is_inference for record in records if record} == {False}
-    assert [graph.cut_from for graph in instances() if not graph.is_backward] == [0] * 4
-    assert {graph.cut_from for graph in instances() if graph.is_backward} == {1}
+    assert [graph.parent_graph for graph in instances() if not graph.is_backward] == [0] * 4
+    assert {graph.parent_graph for graph in instances() if graph.is_backward} == {1}
     numbers = {
         n.lineage.joint_name: n.lineage.seq_nr
         for g in instances()

@@ -53,7 +53,7 @@ def test_a_text_that_no_known_torch_writes_costs_the_nodes_and_not_the_graph(
 def test_call_sites_and_lines_are_read_from_the_artifact(aot: bool, state: CacheState) -> None:
     train_once()
     found = captured(aot=aot)
-    assert [(graph.cache_state, graph.is_told) for graph in found] == [(state, True)] * 2
+    assert [(graph.cache_state, graph.is_inferred) for graph in found] == [(state, True)] * 2
     assert {n.lineage.evidence for graph in found for n in graph.nodes} == {
         LineEvidence.CODE_COMMENTS
     }

@@ -69,7 +69,7 @@ def test_json_has_every_table_and_says_what_was_cut(
     answer = json.loads(capsys.readouterr().out)
     assert (answer["answer"], answer["rank_count"]) == ("job", 12)
     assert len(answer["tables"]["ranks"]) == 2
-    cut = {each["where"]: (each["kept"], each["of"]) for each in answer["cuts"]}
+    cut = {each["where"]: (each["kept"], each["total"]) for each in answer["cuts"]}
     assert cut["tables.ranks"] == (2, 12)
     assert answer["tables"]["stragglers"][0]["rank"] == job.table("stragglers")["rank"][0]
 

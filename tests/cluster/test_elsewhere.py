@@ -109,7 +109,7 @@ def test_what_is_cut_short_there_is_named_by_its_url(remote: Job, place: str) ->
     (gap,) = (each for each in remote.gaps if each.rank == 2)
     assert gap.reason is FileGap.UNREADABLE
     url = f"{place}/7/rank_2/{NAME}"
-    assert (gap.url, gap.found.startswith(f"{url} is cut short")) == (url, True)
+    assert (gap.url, gap.detail.startswith(f"{url} is cut short")) == (url, True)
 
 
 def test_tables_by_rank_are_written_there(remote: Job, place: str, client: Client) -> None:

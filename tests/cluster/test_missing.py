@@ -70,8 +70,8 @@ def test_a_file_that_is_cut_short_is_named_with_what_was_found(damaged: tuple[Pa
     place, job = damaged
     (gap,) = (each for each in job.gaps if each.rank == 5)
     file = str(place / "rank_5" / NAME)
-    assert gap == RankGap(FileGap.UNREADABLE, 5, "", file, gap.found)
-    assert gap.found.startswith(f"{file} is cut short")
+    assert gap == RankGap(FileGap.UNREADABLE, 5, "", file, gap.detail)
+    assert gap.detail.startswith(f"{file} is cut short")
     (no_trace,) = (each for each in job.gaps if each.rank == 9)
     assert no_trace.reason is FileGap.UNREADABLE
 
@@ -80,15 +80,15 @@ def test_a_file_of_another_torch_is_named(damaged: tuple[Path, Job]) -> None:
     _, job = damaged
     (gap,) = (each for each in job.gaps if each.rank == 6)
     assert (gap.reason, gap.host) == (FileGap.OTHER_TORCH, "node-001")
-    assert gap.found == "torch 2.12.0+cu130, where 9 of 10 files have torch 2.11.0+cu130"
+    assert gap.detail == "torch 2.12.0+cu130, where 9 of 10 files have torch 2.11.0+cu130"
 
 
 def test_of_equal_files_one_stands_and_of_others_none(damaged: tuple[Path, Job]) -> None:
     place, job = damaged
-    assert of_rank(job, 7) == [(FileGap.TWICE, "node-001", str(place / "rank_7" / NAME))]
+    assert of_rank(job, 7) == [(FileGap.DUPLICATE_RANK, "node-001", str(place / "rank_7" / NAME))]
     files = {(each.reason, each.url) for each in job.gaps if each.rank == 8}
     others = (place / "other" / "rank_8" / NAME, place / "rank_8" / NAME)
-    assert files == {(FileGap.TWICE, str(each)) for each in others}
+    assert files == {(FileGap.DUPLICATE_RANK, str(each)) for each in others}
 
 
 def test_of_a_group_that_is_not_whole_waits_are_the_least(
@@ -99,14 +99,14 @@ def test_of_a_group_that_is_not_whole_waits_are_the_least(
     ranks = rest.table("ranks").set_index("rank")
     whole = job.table("ranks").set_index("rank").loc[ranks.index]
     assert ranks.step_waiting_ns.isna().all()
-    assert (whole.step_waiting_ns == whole.least_step_waiting_ns).all()
-    assert (ranks.least_step_waiting_ns <= whole.step_waiting_ns + 2_000).all()  # set clocks
-    assert ranks.least_step_waiting_ns.max() > 100_000
+    assert (whole.step_waiting_ns == whole.min_step_waiting_ns).all()
+    assert (ranks.min_step_waiting_ns <= whole.step_waiting_ns + 2_000).all()  # set clocks
+    assert ranks.min_step_waiting_ns.max() > 100_000
 
 
 def test_what_is_known_at_least_and_the_rest_add_up(damaged: tuple[Path, Job]) -> None:
     groups = damaged[1].table("groups")
-    assert (groups.least_waiting_ns + groups.most_transfer_ns).equals(groups.duration_ns)
+    assert (groups.min_waiting_ns + groups.max_transfer_ns).equals(groups.duration_ns)
     assert groups.incomplete.tolist() == groups.launches.tolist()
     assert groups.last_rank.isna().all()
 
@@ -114,8 +114,8 @@ def test_what_is_known_at_least_and_the_rest_add_up(damaged: tuple[Path, Job]) -
 def test_waits_that_are_the_least_are_a_gap(damaged: tuple[Path, Job], job: Job) -> None:
     _, rest = damaged
     launches = rest.table("groups").launches.sum()
-    (gap,) = (each for each in rest.gaps if each.reason is FileGap.GROUP_NOT_WHOLE)
-    assert gap.found == (
+    (gap,) = (each for each in rest.gaps if each.reason is FileGap.INCOMPLETE_GROUP)
+    assert gap.detail == (
         f"in {launches} of {launches} launches, of 1 process group, a rank is missing that "
         "may have come last: their waiting is told as at least"
     )
@@ -124,7 +124,7 @@ def test_waits_that_are_the_least_are_a_gap(damaged: tuple[Path, Job], job: Job)
 
 def test_a_rank_is_behind_those_that_are_there(damaged: tuple[Path, Job]) -> None:
     rows = damaged[1].table("stragglers").set_index("straggler")
-    assert rows.loc["comes_late", "rank"] == 3
+    assert rows.loc["late_at_collectives", "rank"] == 3
 
 
 @pytest.mark.parametrize("width", [100, 80])

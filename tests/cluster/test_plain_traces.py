@@ -28,24 +28,24 @@ def rows(job: Job, name: str) -> list[dict[str, Any]]:
 
 def test_of_collectives_without_a_group_no_waiting_is_told(tmp_path: Path, client: Client) -> None:
     job = job_of(tmp_path, client, None)
-    unknown = ("step_waiting_ns", "least_step_waiting_ns", "behind_ns")
+    unknown = ("step_waiting_ns", "min_step_waiting_ns", "delay_ns")
     assert [[row[name] for name in unknown] for row in rows(job, "ranks")] == [[None] * 3] * 2
     (group,) = rows(job, "groups")
     known = ("collective", "process_group", "launches", "duration_ns", "exposed_ns")
     assert [group[name] for name in known] == ["all_reduce", None, 2, 600_000, 600_000]
-    lacking = ("waiting_ns", "transfer_ns", "least_waiting_ns", "most_transfer_ns", "incomplete")
+    lacking = ("waiting_ns", "transfer_ns", "min_waiting_ns", "max_transfer_ns", "incomplete")
     assert [group[name] for name in (*lacking, "last_rank", "collectives")] == [None] * 7
     (gap,) = job.gaps
     assert gap.reason is FileGap.NOT_MATCHED
-    assert gap.found.startswith("of 2 of 2 launches no trace tells which collective")
-    assert [row["behind_ns"] for row in rows(job, "hosts")] == [None]
+    assert gap.detail.startswith("of 2 of 2 launches no trace tells which collective")
+    assert [row["delay_ns"] for row in rows(job, "hosts")] == [None]
 
 
 def test_collectives_without_a_number_are_matched_by_order_and_size(
     tmp_path: Path, client: Client
 ) -> None:
     job = job_of(tmp_path, client, in_group())
-    waited = [(row["step_waiting_ns"], row["behind_ns"]) for row in rows(job, "ranks")]
+    waited = [(row["step_waiting_ns"], row["delay_ns"]) for row in rows(job, "ranks")]
     assert waited == [(400_000, 0), (0, 400_000)]
     (group,) = rows(job, "groups")
     assert [group[name] for name in ("waiting_ns", "transfer_ns", "last_rank")] == [
@@ -89,7 +89,7 @@ def test_a_rank_without_steps_has_no_time_of_a_step(tmp_path: Path, client: Clie
     path = write(tmp_path, 1, [])
     path.write_text(json.dumps(json.loads(path.read_text()) | {"traceEvents": []}))
     job = read_job(str(tmp_path), client=client)
-    outcomes = ("steps", "step_ns", "work_ns", "times", "behind_ns", "step_waiting_ns")
+    outcomes = ("steps", "step_ns", "work_ns", "slowdown", "delay_ns", "step_waiting_ns")
     assert [[row[name] for name in outcomes] for row in rows(job, "ranks")][1] == [0, *[None] * 5]
     assert {row["fastest_rank"] for row in rows(job, "lines")} == {0}
 

@@ -23,8 +23,8 @@ from tests.cluster.jobs import PLAN, fsdp2, job_of
 STEP_NS = 1_000_000.0
 
 
-def rank_stats(work_ns: list[list[float]], behind_ns: list[float], hosts: str) -> RankStats:
-    return RankStats(np.array(work_ns), np.array(behind_ns), STEP_NS, list(hosts))
+def rank_stats(work_ns: list[list[float]], delay_ns: list[float], hosts: str) -> RankStats:
+    return RankStats(np.array(work_ns), np.array(delay_ns), STEP_NS, list(hosts))
 
 
 def test_each_planted_straggler_is_found_and_none_is_invented(job: Job) -> None:
@@ -33,7 +33,7 @@ def test_each_planted_straggler_is_found_and_none_is_invented(job: Job) -> None:
 
 def test_why_a_rank_comes_late_is_told(job: Job) -> None:
     rows = job.table("stragglers").set_index("straggler")
-    assert rows.loc["comes_late", "cause"] in tuple(IdleCause)
+    assert rows.loc["late_at_collectives", "cause"] in tuple(IdleCause)
     assert set(rows.loc["slower_line", "line"]) == {31}
 
 
@@ -54,8 +54,8 @@ def test_lines_have_their_slowest_median_and_fastest_rank(job: Job) -> None:
     line = job.table("lines").iloc[0]
     assert line.slowest_rank in PLAN.slow_line
     assert line.slowest_host == f"node-00{line.slowest_rank // 4}"
-    assert line.fastest_ns <= line.middle_ns < line.slowest_ns / 5
-    assert {line.middle_rank, line.fastest_rank}.isdisjoint(PLAN.slow_line)
+    assert line.fastest_ns <= line.median_ns < line.slowest_ns / 5
+    assert {line.median_rank, line.fastest_rank}.isdisjoint(PLAN.slow_line)
 
 
 def test_clocks_of_hosts_are_found(job: Job) -> None:

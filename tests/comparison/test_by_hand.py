@@ -70,7 +70,7 @@ def test_a_line_in_every_step_of_one_side_alone_is_new_or_gone_with_few_steps_to
     after = [[launch(10, 100, MLP), launch(30, 70, ATTENTION)]] * 2
     comparison = compare([run(before)], [run(after)])
     gone, new = (only(comparison, "line", line=number) for number in (20, 30))
-    assert (gone.match, gone.change.verdict, gone.head) == (Match.GONE, Verdict.GONE, None)
+    assert (gone.match, gone.change.verdict, gone.head) == (Match.REMOVED, Verdict.REMOVED, None)
     assert (new.match, new.change.verdict, new.base) == (Match.NEW, Verdict.NEW, None)
     assert (gone.change.delta_ns, new.change.delta_ns) == (-50, 70)
 
@@ -79,7 +79,7 @@ def test_a_line_of_some_steps_alone_is_not_called_new() -> None:
     before = [[launch(10, 100, MLP)]] * 5
     after = [[launch(10, 100, MLP)]] * 4 + [[launch(10, 100, MLP), launch(30, 70, ATTENTION)]]
     row = only(compare([run(before)], [run(after)]), "line", line=30)
-    assert (row.match, row.change.verdict) == (Match.NEW, Verdict.NOISE)
+    assert (row.match, row.change.verdict) == (Match.NEW, Verdict.NOT_SIGNIFICANT)
 
 
 def test_what_is_more_than_noise_is_slower_and_what_is_not_is_noise() -> None:
@@ -88,7 +88,10 @@ def test_what_is_more_than_noise_is_slower_and_what_is_not_is_noise() -> None:
     after = [[launch(10, 1_200_000 - j, MLP), launch(20, 500_500 + j, NORM)] for j in jitter]
     comparison = compare([run(before)], [run(after)])
     slower, noise = (only(comparison, "line", line=number) for number in (10, 20))
-    assert (slower.change.verdict, noise.change.verdict) == (Verdict.SLOWER, Verdict.NOISE)
+    assert (slower.change.verdict, noise.change.verdict) == (
+        Verdict.SLOWER,
+        Verdict.NOT_SIGNIFICANT,
+    )
     interval = slower.change.interval
     assert interval is not None
     assert 0 < interval.low_ns < 199_000 < interval.high_ns
@@ -164,7 +167,7 @@ def test_compile_time_is_compared_by_function_and_its_unit_is_the_run() -> None:
     table = compare([sides[0]], [sides[1]]).table("compile")
     assert [(row.subject.function, row.change) for row in table.rows] == [
         ("forward", Change(1000, 400, 1, 1, 0, 0, None, Verdict.TOO_FEW)),
-        ("step", Change(50, 0, 1, 1, 0, 0, None, Verdict.GONE)),
+        ("step", Change(50, 0, 1, 1, 0, 0, None, Verdict.REMOVED)),
     ]
     assert table.total == Change(1050, 400, 1, 1, 0, 0, None, Verdict.TOO_FEW)
     said = notes(compare([sides[0]], [sides[1]]), "compile")

@@ -24,7 +24,7 @@ def test_an_op_is_the_same_as_eager_work_spells_it():
         ["aten::addmm", "aten.gelu.default", "aten::mul"],
     )
     assert found.match == {
-        "aten.addmm.default": Match.RESPELT,
+        "aten.addmm.default": Match.RESPELLED,
         "aten.gelu.default": Match.SAME,
     }
 

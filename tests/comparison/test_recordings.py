@@ -27,10 +27,10 @@ PAIRS = (
 OTHER_WAY = {
     Verdict.SLOWER: Verdict.FASTER,
     Verdict.FASTER: Verdict.SLOWER,
-    Verdict.NEW: Verdict.GONE,
-    Verdict.GONE: Verdict.NEW,
-    Match.NEW: Match.GONE,
-    Match.GONE: Match.NEW,
+    Verdict.NEW: Verdict.REMOVED,
+    Verdict.REMOVED: Verdict.NEW,
+    Match.NEW: Match.REMOVED,
+    Match.REMOVED: Match.NEW,
 }
 
 

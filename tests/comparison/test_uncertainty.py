@@ -182,7 +182,7 @@ def test_times_that_never_vary_are_no_surer_than_the_clock() -> None:
 
 def test_idle_time_differs_more_between_runs_than_device_time() -> None:
     means = np.array([100.0, 100.0, -40.0])
-    accounts = [Account.DEVICE, Account.IDLE, Account.DISPLACED]
+    accounts = [Account.DEVICE, Account.IDLE, Account.OTHER_STEPS]
     usual = between_runs_std_ns(means, accounts, on_cpu=False)
     assert usual.tolist() == [
         100 * DEVICE_BETWEEN_RUNS,

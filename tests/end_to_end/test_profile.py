@@ -88,10 +88,10 @@ def test_each_cycle_of_a_schedule_is_a_session_of_its_own() -> None:
 def test_a_session_knows_how_long_the_steps_before_it_took_but_the_first(tmp_path: Path) -> None:
     schedule = torch.profiler.schedule(wait=4, warmup=1, active=1, repeat=2)
     first, second = recorded(steps=12, schedule=schedule, acc_events=True).sessions
-    before = first.recording.settings.steps_before_ns
+    before = first.recording.settings.unprofiled_steps_ns
     first.save(tmp_path)
-    assert profiler_ext.load(tmp_path).recording.settings.steps_before_ns == before
-    both = second.recording.settings.steps_before_ns
+    assert profiler_ext.load(tmp_path).recording.settings.unprofiled_steps_ns == before
+    both = second.recording.settings.unprofiled_steps_ns
     assert (len(before), both[:3], len(both)) == (3, before, 7)
     assert all(took_ns > 0 for took_ns in both)
 

@@ -87,7 +87,7 @@ def test_where_torch_cannot_write_into_the_temporary_folder_the_session_is_there
 def test_by_default_two_steps_are_recorded_after_five_of_which_three_are_timed(run: Run) -> None:
     assert run("for _ in range(9): step()") == 0
     session = out()
-    assert len(session.recording.settings.steps_before_ns) == MIN_UNPROFILED_STEPS
+    assert len(session.recording.settings.unprofiled_steps_ns) == MIN_UNPROFILED_STEPS
     assert steps(session) == [5, 6]
     assert session.recording.settings.step_source == "Optimizer.step"
     assert session.recording.settings.command[0] == "script.py"

@@ -81,7 +81,7 @@ def test_code_does_not_steer_the_terminal():
 def test_json_holds_raw_nanoseconds():
     document = json.loads(annotate([gpu_step()], {}, ("gpt/model.py",), format="json"))
     (file,) = document["files"]
-    assert (document["schema_version"], file["path"], file["is_whole"]) == (2, MODEL, False)
+    assert (document["schema_version"], file["path"], file["is_complete"]) == (3, MODEL, False)
     assert file["duration_ns"] == 140_001
     assert file["lines"][1] == {
         "line": 13,

@@ -136,7 +136,7 @@ def test_top_says_how_many_rows_and_how_much_time_it_leaves_out(kind: TableKind)
     assert ("rows" in cuts) == (len(table) > 1)
     if len(table) > 1:
         cut = cuts["rows"]
-        assert (cut["kept"], cut["of"], cut["because"]) == (1, len(table), "top")
+        assert (cut["kept"], cut["total"], cut["reason"]) == (1, len(table), "top")
         if document["total_ns"] is not None:
             kept = sum(row["duration_ns"] for row in document["rows"])
             assert kept + cut["left_out_ns"] == document["total_ns"]
@@ -154,7 +154,7 @@ def test_a_budget_bounds_the_size_and_each_cut_is_said(budget: int) -> None:
         rows = whole["tables"][name]["rows"]
         assert table["rows"] == rows[: len(table["rows"])]
         said = [c for c in document["cuts"] if c["where"] == f"tables.{name}.rows"]
-        assert [(c["kept"], c["of"]) for c in said] == (
+        assert [(c["kept"], c["total"]) for c in said] == (
             [(len(table["rows"]), len(rows))] if len(table["rows"]) < len(rows) else []
         )
 
@@ -164,9 +164,9 @@ def test_what_is_cut_twice_is_said_once() -> None:
     document = bounded(answer, 8_000)
     (cut,) = (each for each in document["cuts"] if each["where"] == "rows")
     kept = sum(row["duration_ns"] for row in document["rows"])
-    assert cut["of"] == document["row_count"] > 10 > cut["kept"] == len(document["rows"])
+    assert cut["total"] == document["row_count"] > 10 > cut["kept"] == len(document["rows"])
     assert kept + cut["left_out_ns"] == document["total_ns"]
-    assert cut["because"] == "budget"
+    assert cut["reason"] == "budget"
 
 
 def test_a_budget_that_holds_nothing_is_refused() -> None:
@@ -176,13 +176,13 @@ def test_a_budget_that_holds_nothing_is_refused() -> None:
 
 def test_the_whole_says_the_gaps_and_what_to_do_about_them() -> None:
     document = valid(answer_text(report_answer(told(gpu_step()))))
-    (gap,) = document["whole"]["gaps"]
+    (gap,) = document["coverage"]["gaps"]
     assert (gap["gap"], gap["duration_ns"]) == ("ambiguous_extern_run", 20_000)
     assert gap["page"] == "gaps.md#gap-ambiguous_extern_run"
     assert gap["remedy"].startswith("profile one step before the replay")
-    wall = sum(row["duration_ns"] for row in document["whole"]["ledger"])
+    wall = sum(row["duration_ns"] for row in document["coverage"]["breakdown"])
     assert wall == sum(step["wall_ns"] for step in document["session"]["steps"])
-    busy = sum(r["duration_ns"] for r in document["whole"]["ledger"] if r["scope"] != "idle")
+    busy = sum(r["duration_ns"] for r in document["coverage"]["breakdown"] if r["scope"] != "idle")
     assert busy == sum(step["busy_ns"] for step in document["session"]["steps"])
 
 
@@ -263,4 +263,4 @@ def test_each_command_prints_an_answer_of_the_schema(
 def test_what_to_do_is_the_first_that_a_report_says_of_a_session() -> None:
     document = json.loads(answer_text(report_answer(told(gpu_step()))))
     parts = [each for each in document if isinstance(document[each], dict)]
-    assert parts == ["session", "findings", "whole", "tables"]
+    assert parts == ["session", "findings", "coverage", "tables"]

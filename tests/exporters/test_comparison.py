@@ -141,15 +141,15 @@ def test_json_is_of_the_schema_and_adds_up(real: Comparison, by: str) -> None:
         for side in ("base_ns", "head_ns"):
             total = document["total"][side]
             assert sum(row["change"][side] for row in document["rows"]) == total
-            assert sum(row["change"][side] for row in document["ledger"]) == total
+            assert sum(row["change"][side] for row in document["breakdown"]) == total
 
 
 def test_json_says_what_top_and_a_budget_leave_out(real: Comparison) -> None:
     document = validated(answer_text(comparison_answer(real, top=2)))
     (cut,) = document["cuts"]
-    assert (cut["where"], cut["kept"], cut["of"]) == ("rows", 2, document["row_count"])
+    assert (cut["where"], cut["kept"], cut["total"]) == ("rows", 2, document["row_count"])
     small = validated(answer_text(comparison_answer(real), 9000))
-    assert any(cut["because"] == "budget" for cut in small["cuts"])
+    assert any(cut["reason"] == "budget" for cut in small["cuts"])
 
 
 @pytest.mark.parametrize("by", BY)

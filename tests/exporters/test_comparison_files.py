@@ -57,10 +57,10 @@ def test_each_changed_row_is_on_the_page_with_its_difference(by: str) -> None:
         r'<tr class="(\w+)">(?:<td class="number">[^<]*</td>){2}<td class="number">([^<]*)<',
         section,
     )
-    hidden = (Verdict.EQUAL, Verdict.NOISE)
+    hidden = (Verdict.EQUAL, Verdict.NOT_SIGNIFICANT)
     rows = [r for r in device_rows(SLOWER.table(by)) if r.change.verdict not in hidden]
     assert rows
-    elsewhere = (Verdict.NEW, Verdict.GONE)  # neither better nor worse
+    elsewhere = (Verdict.NEW, Verdict.REMOVED)  # neither better nor worse
     verdicts = (row.change.verdict for row in rows)
     kinds = ["moved" if each in elsewhere else str(each) for each in verdicts]
     assert shown == [

@@ -113,10 +113,12 @@ def test_idle_time_is_led_to_the_lines_that_waited(analysis: Analysis) -> None:
 
 
 def test_the_report_says_how_much_is_led_and_where_the_device_waited() -> None:
-    report = eager_session().report()
+    report = eager_session().report(verbose=True)
     assert "eager: attributed to source" in report
     assert "Attributed to source: compiled 100.0%, eager 100.0%." in report
-    assert f"launching at train.py:{line_of('loss.backward()')}  loss.backward()" in report
+    assert (
+        f"CPU launch overhead at train.py:{line_of('loss.backward()')}  loss.backward()" in report
+    )
     assert f"train.py:{line_of('functional.gelu')}" in report
     by_idle = eager_session().report(by="idle", format="csv")
     assert by_idle.startswith("device,file,line,function,code,user_file,user_line,module")
@@ -126,7 +128,7 @@ def test_a_notebook_shows_the_same() -> None:
     shown = eager_session()._repr_html_()
     assert "eager: attributed to source" in shown
     assert "Attributed to source: compiled 100.0%, eager 100.0%." in shown
-    assert f"launching at train.py:{line_of('loss.backward()')}  loss.backward()" in shown
+    assert f"CPU launch overhead at train.py:{line_of('loss.backward()')}  loss.backward()" in shown
 
 
 def test_annotated_source_has_eager_time_in_its_margin(analysis: Analysis) -> None:
@@ -148,7 +150,7 @@ def test_the_page_holds_the_time_of_each_line(analysis: Analysis) -> None:
     page = html_text([analysis], SOURCE)
     assert "Attributed to source: compiled 100.0%, eager 100.0%." in page
     line = f"train.py:{line_of('loss.backward()')}"
-    assert f"launching at {link('line', line)}  loss.backward()" in page
+    assert f"CPU launch overhead at {link('line', line)}  loss.backward()" in page
 
 
 def test_perfetto_draws_lines_modules_and_waiting(analysis: Analysis, tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_tensorboard_shows_eager_lines(analysis: Analysis, tmp_path: Path) -> No
     assert shown == time_by_line(analysis)
     assert "eager: attributed to source" in {account.name for account in document.ledger}
     assert "Attributed to source: compiled 100.0%, eager 100.0%." in document.said
-    assert any("launching at train.py:" in text for text in document.said)
+    assert any("CPU launch overhead at train.py:" in text for text in document.said)
 
 
 @pytest.mark.filterwarnings("ignore:.*copy keyword.*")

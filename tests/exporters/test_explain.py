@@ -68,9 +68,9 @@ def test_its_parts_add_up(name: str) -> None:
     assert sum(about.line_evidence_ns.values()) == whole
     fused = sum(each.duration_ns for each in about.fused_with)
     assert whole + fused == about.time.inclusive_ns
-    assert sum(each.whole_ns for each in about.kernels) == about.time.inclusive_ns
+    assert sum(each.total_ns for each in about.kernels) == about.time.inclusive_ns
     for kernel in about.kernels:
-        assert 0 < kernel.min_ns <= kernel.median_ns <= kernel.max_ns <= kernel.whole_ns
+        assert 0 < kernel.min_ns <= kernel.median_ns <= kernel.max_ns <= kernel.total_ns
         assert sum(kernel.site_evidence_ns.values()) == kernel.duration_ns
         assert sum(kernel.phases_ns.values()) == kernel.duration_ns
 
@@ -79,7 +79,7 @@ def test_a_pattern_is_all_that_fit_it() -> None:
     each = [of(f"blocks.{layer}.up").time.duration_ns for layer in range(4)]
     about = of("blocks.*.up")
     assert about.time.duration_ns == sum(each)
-    assert about.time.below_ns == 0
+    assert about.time.submodules_ns == 0
     assert sorted(row.duration_ns for row in about.modules) == sorted(each)
 
 
@@ -100,7 +100,7 @@ def test_ranks_are_summed_and_steps_are_told_of_each() -> None:
 def test_what_top_leaves_out_is_said() -> None:
     about, whole = explain(gpt(), "eager_lines.py:58", top=2), of("eager_lines.py:58")
     cut = next(cut for cut in about.cuts if cut.where == "kernels")
-    assert (cut.kept, cut.of) == (2, len(whole.kernels))
+    assert (cut.kept, cut.total) == (2, len(whole.kernels))
     kept = sum(each.duration_ns for each in about.kernels)
     assert kept + (cut.left_out_ns or 0) == about.time.duration_ns
     with pytest.raises(UsageError, match="cannot show the top 0 rows"):
@@ -138,7 +138,7 @@ def test_what_changed_is_what_the_comparison_says(case: str, name: str, verdict:
     assert about.against.change.base_ns == sum(row.change.base_ns for row in own) > 0
     assert about.against.change.head_ns == about.time.duration_ns
     assert about.against.change.verdict == verdict
-    assert verdict in about.against.in_words[0]
+    assert verdict in about.against.sentences[0]
     assert valid(answer_text(about))["against"]["base"]["runs"][0]["name"] == "base"
 
 

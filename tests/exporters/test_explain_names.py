@@ -91,16 +91,18 @@ def test_a_line_without_time_says_why() -> None:
     loader = loaded(LOADER)
     waits = of("flaws.py:298", loader)
     assert (waits.time.duration_ns, waits.time.launches) == (0, 0)
-    assert waits.silence == (
+    assert waits.no_time_reason == (
         "it launches nothing: while the CPU was there the device waited for 9.28 ms a step"
     )
     assert [each.rule for each in waits.findings] == ["data_loader"]
     calls = of("findings.py:157", loader)
-    assert calls.silence is not None
-    assert calls.silence.startswith("it launches nothing itself: it calls lines that do, which to")
+    assert calls.no_time_reason is not None
+    assert calls.no_time_reason.startswith(
+        "it launches nothing itself: it calls lines that do, which to"
+    )
     nothing = of("flaws.py:9999", loader)
-    assert nothing.silence is not None
-    assert "the nearest lines of flaws.py with time are flaws.py:319" in nothing.silence
+    assert nothing.no_time_reason is not None
+    assert "the nearest lines of flaws.py with time are flaws.py:319" in nothing.no_time_reason
 
 
 def test_a_line_whose_ops_launch_nothing_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +114,7 @@ def test_a_line_whose_ops_launch_nothing_says_which(monkeypatch: pytest.MonkeyPa
     lost = replace(lost, lineage=replace(node.lineage, stack=(frame,)))
     graphs = (replace(graph, nodes=(*graph.nodes, lost)), *others)
     changed = replace(step, recording=replace(step.recording, graphs=graphs))
-    assert of("model.py:99", told(changed)).silence == (
+    assert of("model.py:99", told(changed)).no_time_reason == (
         "no kernel computes its ops (aten.view.default): they only change how memory is seen, or "
         "the compiler took them away"
     )

@@ -67,7 +67,7 @@ def test_code_is_cut_to_a_budget_and_it_is_said() -> None:
     (code,) = document["generated"]
     (cut,) = (cut for cut in document["cuts"] if cut["where"] == "generated.0.text")
     assert (cut["unit"], cut["kept"]) == ("characters", len(code["text"]))
-    assert cut["of"] == len(about.generated[0].text) > cut["kept"]
+    assert cut["total"] == len(about.generated[0].text) > cut["kept"]
     assert about.generated[0].text.startswith(code["text"])
 
 

@@ -29,8 +29,8 @@ from profiler_ext.findings import (
     Finding,
     Findings,
     Location,
-    Stake,
-    Unjudged,
+    SavingPer,
+    SkippedRule,
 )
 from profiler_ext.records.recording import Settings
 from profiler_ext.sessions.session import Session
@@ -40,18 +40,18 @@ from tests.exporters.hostile import HOSTILE, steering
 
 FINDING = Finding(
     rule="fp32_matmul",
-    what="matrix products run in fp32 without tensor cores",
-    where=Location("/home/ann/gpt/model.py", 12, "h = self.up(x)", "mlp.up", "sgemm", "0/0"),
-    at_stake_ns=4_000_000,
-    of_ns=10_000_000,
-    stake=Stake.STEP,
-    sureness=Confidence.ESTIMATED,
-    why=(Figure("they take", 5_000_000, FigureUnit.NS), Figure("products a step", 1_200)),
+    summary="matrix products run in fp32 without tensor cores",
+    location=Location("/home/ann/gpt/model.py", 12, "h = self.up(x)", "mlp.up", "sgemm", "0/0"),
+    est_saving_ns=4_000_000,
+    total_ns=10_000_000,
+    saving_per=SavingPer.STEP,
+    confidence=Confidence.ESTIMATED,
+    evidence=(Figure("they take", 5_000_000, FigureUnit.NS), Figure("products a step", 1_200)),
     remedy="TF32",
-    shared_with=("launch_bound",),
+    overlaps_with=("launch_bound",),
 )
 SETTINGS = Settings(user_roots=("/home/ann/gpt",))
-TOLD = Findings((FINDING,), (Unjudged("first_step", "there is one step"),), 7, 10_000_000)
+TOLD = Findings((FINDING,), (SkippedRule("first_step", "there is one step"),), 7, 10_000_000)
 
 
 def findings_json(told: Findings) -> str:
@@ -87,8 +87,8 @@ def test_no_line_of_it_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_rules_that_lack_the_same_are_one_line() -> None:
-    lacking = tuple(Unjudged(name, "no rank communicates") for name in ("a", "b", "a"))
-    told = replace(TOLD, unjudged=(*lacking, *TOLD.unjudged))
+    lacking = tuple(SkippedRule(name, "no rank communicates") for name in ("a", "b", "a"))
+    told = replace(TOLD, rules_skipped=(*lacking, *TOLD.rules_skipped))
     assert texts.skipped_rules_lines(told) == (
         "not judged: a, b: no rank communicates",
         "not judged: first_step: there is one step",
@@ -98,23 +98,23 @@ def test_rules_that_lack_the_same_are_one_line() -> None:
 def test_a_finding_says_which_ranks_have_it() -> None:
     def on(ranks: str) -> str:
         why = (Figure("on ranks", ranks, FigureUnit.TEXT),)
-        return texts.what_text(replace(FINDING, what="it waits", why=why, rank=3))
+        return texts.what_text(replace(FINDING, summary="it waits", evidence=why, rank=3))
 
     assert on("3") == "rank 3: it waits"
     assert on("0, 3") == "2 ranks, rank 3 most: it waits"
-    assert texts.what_text(FINDING) == FINDING.what
+    assert texts.what_text(FINDING) == FINDING.summary
 
 
 def test_each_view_says_on_which_rank_a_finding_is(monkeypatch: pytest.MonkeyPatch) -> None:
     why = (Figure("on ranks", "3", FigureUnit.TEXT),)
-    told = replace(TOLD, found=(replace(FINDING, what="it waits", why=why, rank=3),))
+    told = replace(TOLD, found=(replace(FINDING, summary="it waits", evidence=why, rank=3),))
     for view in (html_findings, notebook):
         monkeypatch.setattr(view, "find", lambda analysis: told)
     said = (
         html_findings.findings([gpu_step()]),
         notebook.session_html([gpu_step()]),
         shown(told, 100),
-        top_findings(told, SETTINGS).found[0].what,
+        top_findings(told, SETTINGS).findings[0].summary,
     )
     assert ["rank 3: it waits" in each for each in said] == [True] * 4
 
@@ -163,7 +163,7 @@ def test_of_very_many_findings_a_hundred_are_printed() -> None:
 def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    many = replace(TOLD, found=tuple(replace(FINDING, at_stake_ns=at) for at in range(10_000)))
+    many = replace(TOLD, found=tuple(replace(FINDING, est_saving_ns=at) for at in range(10_000)))
     for view in (html_findings, notebook):
         monkeypatch.setattr(view, "find", lambda analysis: many)
     page, cell = html_findings.findings([gpu_step()]), notebook.session_html([gpu_step()])
@@ -177,8 +177,8 @@ def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
 
 
 def test_a_step_in_training_heads_them_with_the_recorded_one_beside_it() -> None:
-    assert texts.findings_heading(replace(TOLD, unrecorded_ns=8_040_000)) == (
-        "Top recommendations (step 8.04 ms; 10.0 ms while profiling)"
+    assert texts.findings_heading(replace(TOLD, unprofiled_step_ns=8_040_000)) == (
+        "Top recommendations: step 8.04 ms (10.0 ms while profiling)"
     )
 
 
@@ -192,11 +192,11 @@ def test_without_a_finding_it_says_so() -> None:
 
 
 def test_where_most_rules_could_not_be_judged_nobody_is_told_that_all_is_well() -> None:
-    lacking = tuple(Unjudged(f"rule_{at}", "no GPU", rank) for at in range(3) for rank in (0, 1))
-    assert texts.findings_heading(Findings(unjudged=lacking, judged=2)) == (
+    lacking = tuple(SkippedRule(f"rule_{at}", "no GPU", rank) for at in range(3) for rank in (0, 1))
+    assert texts.findings_heading(Findings(rules_skipped=lacking, rules_evaluated=2)) == (
         "Few recommendations: 2 of 5 checks apply (report --findings lists why)"
     )
-    assert texts.findings_heading(Findings(unjudged=lacking, judged=3)) == (
+    assert texts.findings_heading(Findings(rules_skipped=lacking, rules_evaluated=3)) == (
         "No issue above 1% of step time (3 checks applied, 3 did not)"
     )
 
@@ -217,10 +217,13 @@ def test_a_figure_has_its_unit(figure: Figure, text: str) -> None:
 
 
 def test_what_is_of_no_step_has_no_part_of_one() -> None:
-    once = replace(FINDING, stake=Stake.PROCESS)
+    once = replace(FINDING, saving_per=SavingPer.PROCESS)
     assert texts.time_at_stake_texts(once) == ("4.00 ms", "once")
-    assert texts.time_at_stake_texts(replace(once, stake=Stake.WINDOW)) == ("4.00 ms", "window")
-    unknown = replace(once, stake=Stake.UNKNOWN)
+    assert texts.time_at_stake_texts(replace(once, saving_per=SavingPer.WINDOW)) == (
+        "4.00 ms",
+        "window",
+    )
+    unknown = replace(once, saving_per=SavingPer.UNKNOWN)
     assert texts.time_at_stake_texts(unknown) == ("?", "")
     assert texts.why_text(unknown).startswith("fp32_matmul · saving unknown · ")
 
@@ -231,9 +234,11 @@ def test_the_json_is_of_its_schema_and_has_the_figures() -> None:
     (entry,) = document["findings"]
     assert entry["fraction"] == 0.4
     assert entry["page"] == "findings.md#fp32_matmul"
-    assert entry["why"][0] == {"name": "they take", "value": 5_000_000, "unit": "ns"}
-    assert entry["where"]["line"] == 12
-    assert document["unjudged"] == [{"rule": "first_step", "why": "there is one step", "rank": 0}]
+    assert entry["evidence"][0] == {"name": "they take", "value": 5_000_000, "unit": "ns"}
+    assert entry["location"]["line"] == 12
+    assert document["rules_skipped"] == [
+        {"rule": "first_step", "reason": "there is one step", "rank": 0}
+    ]
     (step,) = document["session"]["steps"]
     assert (step["step"], step["wall_ns"], step["mfu"]) == (3, 1_000_000, None)
 
@@ -242,26 +247,28 @@ def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
     hostile = tuple(
         replace(
             FINDING,
-            what=name,
+            summary=name,
             remedy=name,
-            where=Location(name, 1, name, name, name, name),
-            why=(Figure(name, name, FigureUnit.TEXT),),
+            location=Location(name, 1, name, name, name, name),
+            evidence=(Figure(name, name, FigureUnit.TEXT),),
         )
         for name in HOSTILE.values()
     )
-    told = replace(TOLD, found=hostile, unjudged=(Unjudged("x", "".join(HOSTILE.values())),))
+    told = replace(
+        TOLD, found=hostile, rules_skipped=(SkippedRule("x", "".join(HOSTILE.values())),)
+    )
     for text in (shown(told, 100), shown(told, 100, everything=True), findings_json(told)):
         assert steering(text) == set()
 
 
 def test_a_page_and_a_notebook_begin_with_it() -> None:
     for page in (html_text([gpu_step()]), notebook.session_html([gpu_step()])):
-        first, ledger = page.index("Top recommendations (step"), page.index("Step time breakdown")
+        first, ledger = page.index("Top recommendations: step"), page.index("Step time breakdown")
         assert first < ledger
 
 
 def test_a_page_leads_from_a_finding_to_its_line_module_and_kernel() -> None:
-    line, module, kernel, *_ = place_links(FINDING.where, SETTINGS)
+    line, module, kernel, *_ = place_links(FINDING.location, SETTINGS)
     assert line == '<a href="#line=model.py%3A12">model.py:12</a>'
     assert module == '<a href="#module=mlp.up">mlp.up</a>'
     assert kernel == '<a href="#kernel=sgemm">sgemm</a>'
@@ -271,8 +278,8 @@ def test_the_table_has_the_same_rows_as_the_records() -> None:
     session = Session(gpu_step().recording)
     table = tables.findings(session.analysis)
     assert table["rule"].tolist() == [each.rule for each in session.found.found]
-    assert table["at_stake_ns"].tolist() == [each.at_stake_ns for each in session.found.found]
-    assert json.loads(table["why"][0])[0]["name"] == session.found.found[0].why[0].name
+    assert table["est_saving_ns"].tolist() == [each.est_saving_ns for each in session.found.found]
+    assert json.loads(table["evidence"][0])[0]["name"] == session.found.found[0].evidence[0].name
 
 
 @pytest.mark.parametrize(("limit", "code"), [("20%", 4), ("99", 0)])
@@ -282,7 +289,7 @@ def test_the_exit_code_says_whether_more_is_at_stake(
     folder = Session(gpu_step().recording).save(tmp_path)
     command = ["report", str(folder), "--findings", "--fail-above", limit]
     assert cli.main(command) == code
-    assert capsys.readouterr().out.startswith("Top recommendations (step 760 us)\n")
+    assert capsys.readouterr().out.startswith("Top recommendations: step 760 us\n")
 
 
 @pytest.mark.parametrize("limit", ["a", "-1%", "101", "nan"])

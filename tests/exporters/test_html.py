@@ -246,7 +246,7 @@ def test_lines_at_which_devices_idled_are_led_to():
     rank = load(FIXTURES / "worked" / f"fsdp2.rank_1{SUFFIX}").analysis
     page = html_text([rank])
     line = '<a href="#line=train_ranks.py%3A35">train_ranks.py:35</a>'
-    assert f"<p>idle 34.6 ms: launching at {line}  loss.backward()</p>" in page
+    assert f"<p>idle 34.6 ms: CPU launch overhead at {line}  loss.backward()</p>" in page
 
 
 def test_the_page_is_written_as_it_is(tmp_path):

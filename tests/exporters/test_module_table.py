@@ -20,17 +20,17 @@ from tests.kineto.traces import H200
 
 CASES = H200 / "cases"
 TREE = """\
-module               a step    part   itself  forward  backward     rest
-(the model itself)  1.63 ms  100.0%  8.75 us   588 us   1.02 ms  18.7 us
-  blocks.* x12      1.60 ms   98.0%  29.6 us   578 us   1.00 ms  16.8 us
-    attention x12    957 us   58.8%   365 us   374 us    583 us   120 ns
-    mlp x12          494 us   30.4%  28.0 us   174 us    318 us  2.85 us
-    norm_2 x12      57.5 us    3.5%  57.5 us  6.92 us   50.6 us
-    norm_1 x12      57.5 us    3.5%  57.5 us  7.52 us   49.2 us   722 ns
-  head              15.4 us    0.9%  15.4 us  3.33 us   12.1 us
-  norm              5.07 us    0.3%  5.07 us   536 ns   4.53 us
-  token             1.81 us    0.1%  1.81 us   702 ns   1.10 us
-(no module)          736 ns    0.0%                               736 ns
+module              per step  % busy   itself  forward  backward     rest
+(the model itself)   1.63 ms  100.0%  8.75 us   588 us   1.02 ms  18.7 us
+  blocks.* x12       1.60 ms   98.0%  29.6 us   578 us   1.00 ms  16.8 us
+    attention x12     957 us   58.8%   365 us   374 us    583 us   120 ns
+    mlp x12           494 us   30.4%  28.0 us   174 us    318 us  2.85 us
+    norm_2 x12       57.5 us    3.5%  57.5 us  6.92 us   50.6 us
+    norm_1 x12       57.5 us    3.5%  57.5 us  7.52 us   49.2 us   722 ns
+  head               15.4 us    0.9%  15.4 us  3.33 us   12.1 us
+  norm               5.07 us    0.3%  5.07 us   536 ns   4.53 us
+  token              1.81 us    0.1%  1.81 us   702 ns   1.10 us
+(no module)           736 ns    0.0%                               736 ns
 """
 
 

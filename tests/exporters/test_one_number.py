@@ -74,9 +74,9 @@ def test_every_surface_has_the_same_steps(session: Session) -> None:
     ] == [(step.number, step.wall_ns, ledger[step.number]["busy"]) for step in analysis.steps]
     page = [(c.first, c.walls_ns, c.busy_ns) for c in columns_of(analysis)]
     assert page == [(n, (t["wall"],), t["busy"]) for n, t in ledger.items()]
-    board = sum(account.duration_ns for account in make_document(analysis).ledger)
+    board = sum(account.duration_ns for account in make_document(analysis).breakdown)
     whole = sum(times["wall"] for times in ledger.values())
-    assert board == sum(row["duration_ns"] for row in told["whole"]["ledger"]) == whole
+    assert board == sum(row["duration_ns"] for row in told["coverage"]["breakdown"]) == whole
     side = [RunOfRanks("one", (analysis,))]
     assert compare(side, side).total.base_ns == whole
 

@@ -165,7 +165,7 @@ def test_tracks_of_a_gpu_stand_in_their_group(gpu: Reader) -> None:
     assert sorted(name for (name,) in drawn) == names
 
 
-def test_phase_lane_joins_launches_of_one_phase(gpu: Reader) -> None:
+def test_phase_lane_joins_launches_of_one_phase_and_nests_them_in_the_backward(gpu: Reader) -> None:
     drawn = gpu.rows("""
         select s.name as name, ts, dur, extract_arg(arg_set_id, 'debug.launches') as n,
                extract_arg(arg_set_id, 'debug.launch_time_ns') as launch_time_ns
@@ -174,7 +174,7 @@ def test_phase_lane_joins_launches_of_one_phase(gpu: Reader) -> None:
     assert drawn == [
         ("other", 50_000, 10_000, 1, 10_000),
         ("forward", 100_000, 80_001, 2, 70_001),
-        ("backward", 310_000, 110_000, 2, 50_000),
+        ("backward", 310_000, 124_000, 3, 54_000),
         ("backward", 330_000, 40_000, 1, 40_000),
         ("gradient_accumulation", 430_000, 4_000, 1, 4_000),
         ("optimizer", 500_000, 260_000, 2, 60_500),
@@ -187,10 +187,10 @@ def test_source_line_lane_follows_the_largest_share_and_holds_the_code(gpu: Read
         from slice where category = 'source line' order by ts
     """)
     assert drawn == [
-        ("model.py:12", 100_000, 50_000, "h = self.up(x)"),
-        ("model.py:13", 160_000, 20_001, "h = F.gelu(h)"),
-        ("model.py:13", 310_000, 30_000, "h = F.gelu(h)"),
-        ("model.py:12", 330_000, 40_000, "h = self.up(x)"),
+        ("model.py:12  h = self.up(x)", 100_000, 50_000, "h = self.up(x)"),
+        ("model.py:13  h = F.gelu(h)", 160_000, 20_001, "h = F.gelu(h)"),
+        ("model.py:13  h = F.gelu(h)", 310_000, 30_000, "h = F.gelu(h)"),
+        ("model.py:12  h = self.up(x)", 330_000, 40_000, "h = self.up(x)"),
     ]
 
 

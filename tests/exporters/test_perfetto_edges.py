@@ -100,7 +100,6 @@ def test_cpu_events_that_cross_each_other_all_keep_their_time(
         Mark("crossing", "user_annotation", HOST, 50, 100),
         Mark("same start", "cpu_op", HOST, 0, 10),
         Mark("instant", "cpu_op", HOST, 100, 0),
-        Mark("PyTorch Profiler (0)", "Trace", Thread("Spans", "PyTorch Profiler"), 0, 500),
         Mark("Buffer Request", "overhead", Thread(-1, 0), 3, 4),
     ]
     reader = export_and_read(_analysis(marks, [], ()))
@@ -109,6 +108,23 @@ def test_cpu_events_that_cross_each_other_all_keep_their_time(
     assert sorted(drawn) == sorted(
         (mark.name, mark.category, mark.start_ns, mark.duration_ns) for mark in marks
     )
+
+
+def test_what_kineto_spans_beyond_the_recording_does_not_lengthen_the_time_axis(
+    export_and_read: Callable[[Analysis], Reader],
+) -> None:
+    marks = [
+        Mark("aten::add", "cpu_op", HOST, 100, 100),
+        _kernel("k", 210, 50, 5),
+        Mark("ProfilerStep#0", "gpu_user_annotation", STREAM, 210, 900),
+        Mark("ProfilerStep#1", "gpu_user_annotation", STREAM, 1_200, 100),
+        Mark("PyTorch Profiler (0)", "Trace", Thread("Spans", "PyTorch Profiler"), 0, 5_000),
+    ]
+    rows = [Row(1, ((0, 50),), "eager", "other", "op")]
+    reader = export_and_read(_analysis(marks, rows, (Place(aten_op="aten::add"),)))
+    assert reader.rows("select start_ts, end_ts from trace_bounds") == [(100, 260)]
+    annotations = "select name, ts, dur from slice where category = 'gpu_user_annotation'"
+    assert reader.rows(annotations) == [("ProfilerStep#0", 210, 50)]
 
 
 def test_device_events_that_are_no_launches_stay_off_the_streams(

@@ -111,7 +111,8 @@ def test_every_event_of_the_recording_is_drawn_with_its_time(
     events, launches = analysis.recording.trace.events, analysis.launches
     # A launch on the CPU is an event of its thread besides.
     launched = launches.event[~np.ma.getmaskarray(launches.stream)].tolist()
-    others = sorted(set(range(len(events))) - set(launched))
+    spans = [row for row in range(len(events)) if events.category[row] == "Trace"]
+    others = sorted(set(range(len(events))) - set(launched) - set(spans))
     expected: dict[str, tuple[int, int]] = {}
     for row in others:
         count, total_ns = expected.get(events.category[row], (0, 0))

@@ -60,7 +60,7 @@ def test_kernels_have_the_rooflines_of_the_table(both: tuple[Analysis, Reader]) 
 
 
 def test_each_slice_of_a_line_says_its_roofline(both: tuple[Analysis, Reader]) -> None:
-    assert _said(both[1], "source line", "eager_lines.py:56") == [
+    assert _said(both[1], "source line", "eager_lines.py:56  *") == [
         "over the profiled step: bound by arithmetic, 47% of its roofline; max saving 302 us; "
         "moves 607 MB at 786 GB/s and does 361 GFLOP in bf16 on tensor cores at 467 TFLOP/s, "
         "of 989 attainable"
@@ -110,6 +110,6 @@ def test_a_step_of_which_no_work_is_known_has_none(tmp_path: Path) -> None:
 def _said(reader: Reader, category: str, name: str) -> list[str]:
     rows = reader.rows(
         "select distinct extract_arg(arg_set_id, 'debug.roofline') as said from slice "
-        f"where category = '{category}' and name = '{name}'"
+        f"where category = '{category}' and name glob '{name}'"
     )
     return [said for (said,) in rows]

@@ -108,7 +108,7 @@ def analysed_ns(found: Communication) -> int:
 def test_the_report_says_who_came_last() -> None:
     said = [each.text for each in straggler_lines(ranks("fsdp2").analyses)]
     assert said == [
-        "rank 1 came last 28 of 28 times, others waited 46.7 ms a step: launching (44.7%)"
+        "rank 1 came last 28 of 28 times, others waited 46.7 ms a step: CPU launch overhead (44.7%)"
     ]
 
 

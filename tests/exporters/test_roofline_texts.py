@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from profiler_ext import load
-from profiler_ext.exporters.terminal.report import report
 from profiler_ext.exporters.views.rooflines import (
     roofline_text,
     savings_text,
@@ -16,7 +15,7 @@ from profiler_ext.exporters.views.rooflines import (
     work_text,
 )
 from profiler_ext.records.analysis import Analysis
-from tests.analyses import gpu_step
+from tests.analyses import gpu_step, report
 from tests.book.recordings import RECORDED
 from tests.cases.neutral import SUFFIX
 from tests.exporters.estimated import estimated
@@ -119,10 +118,10 @@ def test_the_terminal_shows_rooflines_where_there_is_room(width: int, shown: lis
 @pytest.mark.parametrize(
     ("by", "columns"),
     [
-        ("line", "line code a step part forward backward rest"),
-        ("module", "module a step part itself roofline saving"),
-        ("kernel", "kernel a step part launches median roofline saving"),
-        ("site", "kernel module or line a step part launches saving"),
+        ("line", "line code per step % busy forward backward rest"),
+        ("module", "module per step % busy itself roofline saving"),
+        ("kernel", "kernel per step % busy launches median roofline saving"),
+        ("site", "kernel module or line per step % busy launches saving"),
     ],
 )
 def test_eighty_columns_have_phases_that_add_up_then_what_could_be_saved(

@@ -22,43 +22,42 @@ from tests.analyses import GPU_PLACES, cpu_step, gpu_step, report, session_of
 from tests.handmade import launches, shares, trace
 
 REPORT = """\
-Step time breakdown                          a step    part  of the step
+Step time breakdown                        per step  % step  of the step
 compiled: attributed to source               130 us   13.0%  █▍
-compiled: library cal…ith an open boundary  20.0 us    2.0%  ▏
+compiled: library ca…ith an open boundary   20.0 us    2.0%  ▏
 eager: attributed to ATen ops only          74.5 us    7.5%  ▊
 device idle                                  775 us   77.5%  ████████▌
   launch latency                             278 us   27.8%
   end of the step                            240 us   24.0%
-  launching                                  142 us   14.2%
+  CPU launch overhead                        142 us   14.2%
   Python between ops                        66.0 us    6.6%
-  between launches                          50.0 us    5.0%
+  inter-kernel gap                          50.0 us    5.0%
 total                                       1.00 ms  100.0%
 Attributed to source: compiled 86.7%.
 Backward matched to forward: 77.8%.
 Unattributed, of busy time: ambiguous_extern_run 8.9%.
 idle 240 us: end of the step, the CPU in Python outside of any op
 idle 147 us: launch latency, the CPU in Optimizer.step#AdamW.step
-idle 93.5 us: launching, the CPU in aten::_fused_adamw_
+idle 93.5 us: CPU launch overhead, the CPU in aten::_fused_adamw_
 idle 295 us: 12 more
 """
 FIRST = """\
 train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
-Top recommendations (step 1.00 ms)
+Top recommendations: step 1.00 ms
  415 us   41.5%  GPU idle: the CPU is launch-bound
                  launch_bound · estimated · launches a step: 9 · idle in
                  the recorded step: 725 us · the step without recording,
                  estimated: 690 us · median launch: 20.0 us · compiled:
                  55.6% · replayed by CUDA graphs: 0.0%
-                 try: replay the compiled graphs as CUDA graphs:
-                 torch.compile(model, mode='reduce-overhead'); or a
-                 larger batch
+                 try: torch.compile(model, mode='reduce-overhead'),
+                 which replays CUDA graphs; or a larger batch
 """
 LINES = """\
-line              code             a step    part  forward  backward     rest
-model.py:12       h = self.up(x)   100 us   42.6%  50.0 us   50.0 us
-(no source line)                  74.5 us   31.8%                     74.5 us
-model.py:13       h = F.gelu(h)   33.3 us   14.2%  13.3 us   20.0 us
-(2 more)                          26.7 us   11.4%  6.67 us   20.0 us
+line              code            per step  % busy  forward  backward     rest
+model.py:12       h = self.up(x)    100 us   42.6%  50.0 us   50.0 us
+(no source line)                   74.5 us   31.8%                     74.5 us
+model.py:13       h = F.gelu(h)    33.3 us   14.2%  13.3 us   20.0 us
+(2 more)                           26.7 us   11.4%  6.67 us   20.0 us
 """
 
 
@@ -93,11 +92,11 @@ def test_what_to_do_stands_first_and_then_the_ledger():
 
 def test_links_are_rules_and_what_has_none_says_what_it_is():
     head, *found = table_of(report(gpu_step(), by="link", width=72)).splitlines()
-    assert [line[: head.index("a step") - 1].rstrip() for line in found] == [
+    assert [line[: head.index("per step") - 1].rstrip() for line in found] == [
         "(no source line)",
         "(not backward)",
         "seq_nr",
-        "(library call…pen boundary)",
+        "(library call…en boundary)",
     ]
 
 
@@ -121,16 +120,16 @@ def microseconds(text):
 @pytest.mark.parametrize("width", [60, 72, 80, 90, 100, 120, 150, 200])
 def test_the_phases_that_a_table_shows_add_up_to_each_row_s_time_at_every_width(by, width):
     head, *rows = table_of(report(gpu_step(), by=by, width=width, top=2)).splitlines()
-    names = "a step|forward|backward|rest|grad. acc.|optimizer|other"
-    columns = re.compile(names).finditer(head, head.index("a step"))
+    names = "per step|forward|backward|rest|grad. acc.|optimizer|other"
+    columns = re.compile(names).finditer(head, head.index("per step"))
     ends = {column[0]: column.end() for column in columns}
-    assert ends.keys() - {"a step"} in (set(), {"forward", "backward", "rest"}, EACH_PHASE)
+    assert ends.keys() - {"per step"} in (set(), {"forward", "backward", "rest"}, EACH_PHASE)
     for row in rows if len(ends) > 1 else ():
         cells = {
             name: re.search(r"[\d.]+ \ws$", row.ljust(end)[:end]) for name, end in ends.items()
         }
         known = {name: microseconds(cell[0]) for name, cell in cells.items() if cell}
-        assert sum(known.values()) == pytest.approx(2 * known["a step"], abs=0.6)
+        assert sum(known.values()) == pytest.approx(2 * known["per step"], abs=0.6)
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 145])
@@ -158,9 +157,9 @@ def test_a_long_path_keeps_its_end():
 
 def test_phases_are_named_once():
     assert table_of(report(cpu_step(), by="phase", width=60)) == (
-        "phase       a step    part  of the step\n"
-        "forward     160 us   76.2%  ███▌\n"
-        "optimizer  50.0 us   23.8%  █\n"
+        "phase      per step  % busy  of the step\n"
+        "forward      160 us   76.2%  ███▌\n"
+        "optimizer   50.0 us   23.8%  █\n"
     )
 
 
@@ -180,7 +179,7 @@ def test_a_terminal_without_unicode_gets_plain_bars():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
     print_session(session_of(cpu_step()), Console(file=file, width=80), verbose=True)
     file.seek(0)
-    assert "compiled: attributed to source       160 us   32.0%  ####       " in file.read()
+    assert "compiled: attributed to source        160 us   32.0%  ####       " in file.read()
 
 
 def test_several_steps_are_listed_with_their_busy_part():

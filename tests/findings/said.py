@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import profiler_ext
-from profiler_ext.findings import Finding, Findings, Stake
+from profiler_ext.findings import Finding, Findings, SavingPer
 from profiler_ext.sessions.merging import merge
 from tests.attribution.recordings import FIXTURES
 from tests.cases.neutral import FOLDER, SUFFIX
@@ -58,16 +58,16 @@ def _lines(told: Findings) -> str:
 
 
 def _line(finding: Finding) -> str:
-    where = finding.where
+    where = finding.location
     place = f" at {Path(where.file).name}:{where.line}" if where.file else ""
     in_module = f" in {where.module}" if where.module else ""
-    shared = f" with {', '.join(finding.shared_with)}" if finding.shared_with else ""
-    part = f"{finding.fraction:.0%} of a {finding.stake}"
-    if finding.stake is Stake.UNKNOWN:
+    shared = f" with {', '.join(finding.overlaps_with)}" if finding.overlaps_with else ""
+    part = f"{finding.fraction:.0%} of a {finding.saving_per}"
+    if finding.saving_per is SavingPer.UNKNOWN:
         part = "unknown"
     return f"{finding.rule} {part}{place}{in_module}{shared}"
 
 
 def _unjudged(told: Findings) -> str:
-    names = ", ".join(dict.fromkeys(each.rule for each in told.unjudged))
+    names = ", ".join(dict.fromkeys(each.rule for each in told.rules_skipped))
     return f"not judged: {names or 'none'}"

@@ -110,7 +110,7 @@ def trained(analysis: Analysis, *before_ns: int, on_device: bool = False) -> Ana
     """Return an analysis whose steps took so long before they were recorded."""
     recording = analysis.recording
     settings = replace(
-        recording.settings, steps_before_ns=before_ns, steps_before_on_device=on_device
+        recording.settings, unprofiled_steps_ns=before_ns, unprofiled_steps_on_device=on_device
     )
     return replace(analysis, recording=replace(recording, settings=settings))
 
@@ -138,4 +138,4 @@ def only(rule: Rule, analysis: Analysis) -> Finding:
 def is_silent(rule: Rule, analysis: Analysis) -> bool:
     """Tell whether a rule was judged and found nothing."""
     told = judged(rule, analysis)
-    return told.found == () and told.judged == 1
+    return told.found == () and told.rules_evaluated == 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import profiler_ext
-from profiler_ext.findings import Stake
+from profiler_ext.findings import SavingPer
 from profiler_ext.findings.facts import Facts
 from profiler_ext.findings.rules import autotuning
 from profiler_ext.findings.rules.autotuning import tuned_templates
@@ -51,8 +51,15 @@ def test_what_was_chosen_for_few_rows_and_runs_on_many_is_told_without_a_claim(
     made: Analysis,
 ) -> None:
     found = only(autotuning.RULE, made)
-    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
-    assert [each.value for each in found.why] == [3, 2_477_297, 16, 16_384, "16 by 32", 3_816_381]
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
+    assert [each.value for each in found.evidence] == [
+        3,
+        2_477_297,
+        16,
+        16_384,
+        "16 by 32",
+        3_816_381,
+    ]
 
 
 @pytest.mark.parametrize(("times", "silent"), [(1024, True), (300, True), (200, False)])
@@ -63,7 +70,7 @@ def test_a_size_near_the_one_that_was_tuned_for_is_none(
 
 
 def test_a_size_far_below_the_one_that_was_tuned_for_is_told(made: Analysis) -> None:
-    assert only(autotuning.RULE, compiled_with(made, 5000)).why[2].value == 80_000
+    assert only(autotuning.RULE, compiled_with(made, 5000)).evidence[2].value == 80_000
 
 
 def test_templates_of_fixed_sizes_run_with_those_that_were_tuned_for() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.findings import Stake
+from profiler_ext.findings import SavingPer
 from profiler_ext.findings.collectives import passes_of
 from profiler_ext.findings.facts import Facts
 from profiler_ext.findings.rules import exposed_communication, repeated_reduction
@@ -66,7 +66,7 @@ def test_a_pass_begins_with_a_forward_that_takes_more_than_a_moment() -> None:
 
 def test_gradients_that_are_reduced_after_the_backward_can_be_hidden_in_it() -> None:
     found = only(exposed_communication.RULE, stepped(FORWARD, BACKWARD, REDUCE))
-    assert found.at_stake_ns == int(0.6 * 20 * MS - 0.1 * 20 * MS)
+    assert found.est_saving_ns == int(0.6 * 20 * MS - 0.1 * 20 * MS)
     assert "bucket" in found.remedy
 
 
@@ -74,8 +74,8 @@ def test_what_the_next_layer_waits_for_the_other_half_of_the_batch_can_hide() ->
     summed, again = ("forward", "allreduce", 20), ("backward", "allreduce", 20)
     work = (FORWARD, summed, FORWARD, BACKWARD, again, BACKWARD)
     found = only(exposed_communication.RULE, stepped(*work))
-    assert found.at_stake_ns == int(0.6 * 40 * MS - 0.1 * 60 * MS)
-    assert [each.value for each in found.why] == [2, 40 * MS, 40 * MS, 0, 60 * MS]
+    assert found.est_saving_ns == int(0.6 * 40 * MS - 0.1 * 60 * MS)
+    assert [each.value for each in found.evidence] == [2, 40 * MS, 40 * MS, 0, 60 * MS]
     assert "halves of the batch" in found.remedy
     assert is_silent(exposed_communication.RULE, stepped(*work, waiting_us=None))
 
@@ -87,7 +87,7 @@ def test_what_fsdp_gathers_can_be_hidden_in_the_pass_that_needs_it() -> None:
     assert is_silent(exposed_communication.RULE, stepped(*work, ranges="FSDP::all_gather (0)"))
     slow = [(phase, what, 10 if what == "_allgather_base" else took) for phase, what, took in work]
     gathers = only(exposed_communication.RULE, stepped(*slow, ranges="FSDP::all_gather (0)"))
-    assert gathers.at_stake_ns == int(0.6 * 40 * MS - 0.1 * 40 * MS)
+    assert gathers.est_saving_ns == int(0.6 * 40 * MS - 0.1 * 40 * MS)
     assert "set_modules_to_forward_prefetch" in gathers.remedy
 
 
@@ -96,15 +96,15 @@ def test_of_fsdp_in_one_unit_nothing_is_claimed() -> None:
     computed = [*3 * [FORWARD], *3 * [("backward", "mm", 10)]]
     made = stepped(gather, *computed, reduce, ranges="FSDP::all_gather")
     found = judged(exposed_communication.RULE, made).found
-    assert [(each.stake, each.at_stake_ns) for each in found] == 2 * [(Stake.UNKNOWN, 0)]
+    assert [(each.saving_per, each.est_saving_ns) for each in found] == 2 * [(SavingPer.UNKNOWN, 0)]
     assert all("fully_shard" in each.remedy for each in found)
 
 
 def test_gradients_that_each_micro_batch_reduces_are_told_but_for_the_last_ones() -> None:
     made = stepped(*3 * [FORWARD, BACKWARD, REDUCE], waiting_us=500)
     found = only(repeated_reduction.RULE, made)
-    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 2 * 19_500 * US)
-    assert [each.value for each in found.why] == [3, 3, 60 * MS, 60 * MS, 1500 * US]
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.STEP, 2 * 19_500 * US)
+    assert [each.value for each in found.evidence] == [3, 3, 60 * MS, 60 * MS, 1500 * US]
     assert "no_sync" in found.remedy
     assert is_silent(exposed_communication.RULE, made)
 
@@ -113,20 +113,20 @@ def test_gradients_that_the_last_micro_batch_alone_reduces_can_be_hidden_in_its_
     made = stepped(*2 * [FORWARD, BACKWARD], ("backward", "allreduce", 30))
     assert is_silent(repeated_reduction.RULE, made)
     found = only(exposed_communication.RULE, made)
-    assert found.at_stake_ns == int(0.6 * 20 * MS - 0.1 * 20 * MS)
+    assert found.est_saving_ns == int(0.6 * 20 * MS - 0.1 * 20 * MS)
 
 
 def test_of_one_rank_alone_and_few_collectives_no_time_is_claimed() -> None:
     found = only(
         repeated_reduction.RULE, stepped(*2 * [FORWARD, BACKWARD, REDUCE], waiting_us=None)
     )
-    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
 
 
 def test_gradients_that_are_reduced_too_often_beside_other_work_are_told_without_a_claim() -> None:
     often = 3 * [FORWARD, BACKWARD, REDUCE]
     found = only(repeated_reduction.RULE, stepped(*often, is_exposed=False))
-    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
     few = 3 * [FORWARD, BACKWARD, ("backward", "allreduce", 4)]
     assert is_silent(repeated_reduction.RULE, stepped(*few, is_exposed=False))
 
@@ -139,6 +139,6 @@ def test_what_each_forward_needs_is_no_gradient_that_is_reduced_too_often() -> N
 
 def test_a_step_that_communicates_nothing_cannot_be_judged() -> None:
     made = stepped(FORWARD, BACKWARD)
-    (unjudged,) = judged(repeated_reduction.RULE, made).unjudged
-    assert unjudged.why == "no rank communicates in this session"
+    (unjudged,) = judged(repeated_reduction.RULE, made).rules_skipped
+    assert unjudged.reason == "no rank communicates in this session"
     assert not np.any(passes_of(Facts(made)).number)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler_ext.findings import Figure, Location, Stake
+from profiler_ext.findings import Figure, Location, SavingPer
 from profiler_ext.findings.rules import compiling, recompilation
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.compiles import (
@@ -55,21 +55,25 @@ def having(*compiles: Compilation, steps: int = 4, wall_ms: int = 100) -> Analys
 
 def test_a_compile_in_one_step_distorts_the_mean() -> None:
     found = only(compiling.RULE, having(compiled(0, 10, 60)))
-    assert (found.stake, found.at_stake_ns, found.of_ns) == (Stake.WINDOW, 15 * MS, 100 * MS)
-    assert found.where == Location("/home/ann/gpt/model.py", 10, graph="0/0")
-    assert [each.value for each in found.why] == [1, 60 * MS, 1, "Inductor"]
+    assert (found.saving_per, found.est_saving_ns, found.total_ns) == (
+        SavingPer.WINDOW,
+        15 * MS,
+        100 * MS,
+    )
+    assert found.location == Location("/home/ann/gpt/model.py", 10, graph="0/0")
+    assert [each.value for each in found.evidence] == [1, 60 * MS, 1, "Inductor"]
 
 
 def test_a_compile_in_each_step_is_at_stake_in_each() -> None:
     found = only(compiling.RULE, having(*(compiled(at, 100 * at + 5, 20 + at) for at in range(4))))
-    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 21 * MS)
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.STEP, 21 * MS)
     assert found.remedy.startswith("what compiles in each step")
 
 
 def test_a_compile_within_another_counts_once_and_one_beside_it_not_at_all() -> None:
     beside = replace(compiled(2, 10, 80), kind=CompileKind.WORKER)
     found = only(compiling.RULE, having(compiled(0, 10, 60), compiled(1, 20, 30), beside))
-    assert found.why[1].value == 60 * MS
+    assert found.evidence[1].value == 60 * MS
 
 
 def test_what_was_compiled_before_the_steps_is_none() -> None:
@@ -78,25 +82,29 @@ def test_what_was_compiled_before_the_steps_is_none() -> None:
 
 def test_graphs_without_compiles_are_of_a_recording_that_does_not_tell() -> None:
     for rule in (compiling.RULE, recompilation.RULE):
-        (unjudged,) = judged(rule, gpu_step()).unjudged
-        assert unjudged.why == "the recording does not tell what compiling took"
+        (unjudged,) = judged(rule, gpu_step()).rules_skipped
+        assert unjudged.reason == "the recording does not tell what compiling took"
 
 
 def test_a_guard_that_fails_costs_each_process_the_further_compiles() -> None:
     more = (compiled(at, -9_000 + 2_000 * at, 1_500, SIZE) for at in (1, 2))
     found = only(recompilation.RULE, having(compiled(0, -10_000, 1_000), *more))
-    assert (found.stake, found.at_stake_ns, found.of_ns) == (Stake.PROCESS, 3_000 * MS, 4_000 * MS)
-    assert found.what == "forward was compiled again, as a guard failed"
-    assert found.why[0] == Figure("compiled once more", 2)
-    assert found.where == Location("/home/ann/gpt/train.py", 40, "loss = model(x, y)")
-    assert found.why[2].value == SIZE.guard
+    assert (found.saving_per, found.est_saving_ns, found.total_ns) == (
+        SavingPer.PROCESS,
+        3_000 * MS,
+        4_000 * MS,
+    )
+    assert found.summary == "forward was compiled again, as a guard failed"
+    assert found.evidence[0] == Figure("compiled once more", 2)
+    assert found.location == Location("/home/ann/gpt/train.py", 40, "loss = model(x, y)")
+    assert found.evidence[2].value == SIZE.guard
     assert "dynamic=True" in found.remedy
 
 
 def test_a_guard_on_a_value_has_another_remedy() -> None:
     failed = Recompilation("0/0", "self.scale == 0.5")
     found = only(recompilation.RULE, having(compiled(1, -5_000, 1_500, failed)))
-    assert found.where == Location("/home/ann/gpt/model.py", 10)
+    assert found.location == Location("/home/ann/gpt/model.py", 10)
     assert found.remedy.startswith("keep what the guard compares constant")
 
 
@@ -108,9 +116,9 @@ def test_one_code_for_training_and_one_for_evaluation_are_right(guard: str) -> N
     both = (compiled(0, -9_000, 4_000), compiled(1, -4_000, 3_000, of_other))
     assert is_silent(recompilation.RULE, having(*both))
     found = only(recompilation.RULE, having(*both, compiled(2, -900, 500, of_other)))
-    assert (found.at_stake_ns, found.why[0]) == (500 * MS, Figure("compiled once more", 1))
+    assert (found.est_saving_ns, found.evidence[0]) == (500 * MS, Figure("compiled once more", 1))
     found = only(recompilation.RULE, having(*both, compiled(2, -900, 500, SIZE)))
-    assert (found.at_stake_ns, found.why[0]) == (500 * MS, Figure("compiled once more", 1))
+    assert (found.est_saving_ns, found.evidence[0]) == (500 * MS, Figure("compiled once more", 1))
 
 
 def test_of_equal_blocks_the_first_has_an_input_that_wants_no_gradient() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Stake
+from profiler_ext.findings import SavingPer
 from profiler_ext.findings.rules import eager_beside_compiled, uncompiled
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import Phase
@@ -29,8 +29,12 @@ def half_eager(*eager_us: int, compiled_us: int = 2000, paced: bool = True) -> A
 
 def test_two_thirds_of_eager_ops_beside_compiled_code_are_at_stake() -> None:
     found = only(eager_beside_compiled.RULE, half_eager(300, 300, 300))
-    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.STEP, 600 * US, 3)
-    assert [each.value for each in found.why] == [3, 900 * US, 1]
+    assert (found.saving_per, found.est_saving_ns, found.location.line) == (
+        SavingPer.STEP,
+        600 * US,
+        3,
+    )
+    assert [each.value for each in found.evidence] == [3, 900 * US, 1]
 
 
 def test_few_eager_ops_short_ones_and_those_of_an_eager_step_are_left_alone() -> None:
@@ -42,8 +46,12 @@ def test_few_eager_ops_short_ones_and_those_of_an_eager_step_are_left_alone() ->
 
 def test_three_fifths_of_eager_ops_are_at_stake_where_nothing_is_compiled() -> None:
     found = only(uncompiled.RULE, half_eager(300, 500, compiled_us=100))
-    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.STEP, 480 * US, 3)
-    assert [each.value for each in found.why] == [2, 800 * US, 800 * US, 1]
+    assert (found.saving_per, found.est_saving_ns, found.location.line) == (
+        SavingPer.STEP,
+        480 * US,
+        3,
+    )
+    assert [each.value for each in found.evidence] == [2, 800 * US, 800 * US, 1]
 
 
 def test_beside_much_compiled_code_and_in_a_step_of_products_nothing_is_said() -> None:
@@ -58,5 +66,5 @@ def test_where_the_cpu_sets_the_pace_it_is_the_steps_before_that_tell_whether_th
     assert waiting.steps[0].cpu_end_ns - waiting.steps[0].cpu_start_ns > 20 * MS
     assert is_silent(uncompiled.RULE, waiting)
     filled = only(uncompiled.RULE, trained(waiting, *[17 * MS] * 5))
-    assert filled.at_stake_ns == 9_600 * US
+    assert filled.est_saving_ns == 9_600 * US
     assert is_silent(uncompiled.RULE, trained(waiting, *[19 * MS] * 5))

@@ -49,9 +49,9 @@ def candidates(kernel: str, roofline_us: int, bound: str = "compute") -> list[Ca
 
 def test_a_product_at_an_eighth_of_the_peak_could_save_most_of_its_time() -> None:
     (found,) = candidates("extern_kernels.mm", 12)
-    assert found.at_stake_ns == 2 * 85 * US
-    assert found.what == "a kernel takes 8.3 times as long as its roofline"
-    assert [each.value for each in found.why] == [
+    assert found.est_saving_ns == 2 * 85 * US
+    assert found.summary == "a kernel takes 8.3 times as long as its roofline"
+    assert [each.value for each in found.evidence] == [
         *(2, 200 * US, 24 * US, "arithmetic"),
         *("110 of 990 TFLOP/s", "extern_kernels.mm"),
     ]
@@ -61,7 +61,7 @@ def test_a_product_at_an_eighth_of_the_peak_could_save_most_of_its_time() -> Non
 def test_a_product_that_reads_badly_is_told_by_its_bytes() -> None:
     (found,) = candidates("triton_tem_fused_mm_0", 20, "memory")
     assert "its operands" in found.remedy
-    assert found.why[4].value == "1,200 of 4,800 GB/s"
+    assert found.evidence[4].value == "1,200 of 4,800 GB/s"
 
 
 def test_a_product_at_half_of_the_peak_is_none() -> None:
@@ -105,6 +105,6 @@ def test_without_rooflines_it_cannot_be_judged() -> None:
     script.launch("extern_kernels.mm", 100 * US, op="aten::mm")
     script.wait()
     script.end_step()
-    (unjudged,) = judged(RULE, script.analysis()).unjudged
-    assert unjudged.why.startswith("no launch has a roofline")
+    (unjudged,) = judged(RULE, script.analysis()).rules_skipped
+    assert unjudged.reason.startswith("no launch has a roofline")
     assert np.ma.getmaskarray(Facts(script.analysis()).rooflines.could_save_ns).all()

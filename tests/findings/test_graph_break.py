@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler_ext.findings import Location, Stake
+from profiler_ext.findings import Location, SavingPer
 from profiler_ext.findings.facts import time_within
 from profiler_ext.findings.rules import graph_break
 from profiler_ext.findings.rules.graph_break import RULE
@@ -78,10 +78,10 @@ def graph(script: Script, kernel_us: int) -> None:
 
 def test_a_break_is_told_with_the_idle_way_to_the_next_graph() -> None:
     found = only(RULE, steps(5))
-    assert found.where == Location("/m.py", 12, "print(x.shape)")
-    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
+    assert found.location == Location("/m.py", 12, "print(x.shape)")
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
     # The last kernel of the first graph runs 5 us into the way.
-    assert [each.value for each in found.why] == [
+    assert [each.value for each in found.evidence] == [
         1,
         300 * US - 5 * US,
         "Call to a builtin that Dynamo does not trace; Explanation: it prints",
@@ -114,5 +114,5 @@ def test_without_compiles_it_cannot_be_judged() -> None:
     made = steps(5)
     (unjudged,) = judged(
         RULE, replace(made, recording=replace(made.recording, compiles=()))
-    ).unjudged
-    assert unjudged.why == "nothing was compiled"
+    ).rules_skipped
+    assert unjudged.reason == "nothing was compiled"

@@ -22,23 +22,23 @@ AT_A_LINE = {"file": "/m.py", "line": 3, "phase": Phase.FORWARD}
 
 def test_short_kernels_leave_the_device_waiting():
     found = only(RULE, steps(2 * US).analysis())
-    assert found.sureness is Confidence.ESTIMATED
+    assert found.confidence is Confidence.ESTIMATED
     # Each launch costs the CPU 10 us, of which the device works 2.
     # Of the 500 us of a step the CPU would need 344 828 ns if nobody recorded it.
-    assert found.at_stake_ns == 49 * 8 * US + 8 * US - (500_000 - 344_827)
+    assert found.est_saving_ns == 49 * 8 * US + 8 * US - (500_000 - 344_827)
     # A wait of 2 us is over 2 us after the last kernel, which ends the last step.
-    assert found.of_ns == (3 * 504 * US - 2 * US) // 3
-    figures = {each.name: (each.value, each.unit) for each in found.why}
+    assert found.total_ns == (3 * 504 * US - 2 * US) // 3
+    figures = {each.name: (each.value, each.unit) for each in found.evidence}
     assert figures["launches a step"] == (50, FigureUnit.COUNT)
     assert figures["median launch"] == (2 * US, FigureUnit.NS)
     assert "compile what runs eagerly" in found.remedy
 
 
 def test_what_compiling_fuses_is_added_to_what_the_device_waits():
-    idle_ns = only(RULE, steps(2 * US).analysis()).at_stake_ns
+    idle_ns = only(RULE, steps(2 * US).analysis()).est_saving_ns
     found = only(RULE, placed(steps(2 * US, kernel=OF_TORCH).analysis(), mul=AT_A_LINE))
-    assert found.at_stake_ns == idle_ns + 60 * US
-    assert {each.name: each.value for each in found.why}["kernels of eager ops"] == 100 * US
+    assert found.est_saving_ns == idle_ns + 60 * US
+    assert {each.name: each.value for each in found.evidence}["kernels of eager ops"] == 100 * US
 
 
 @pytest.mark.parametrize("case", ["cond", "while_loop"])
@@ -51,9 +51,9 @@ def test_what_chooses_its_way_or_loops_is_not_told_to_be_replayed(case):
 def test_what_the_steps_before_took_tells_what_the_recording_added():
     found = only(RULE, trained(steps(2 * US).analysis(), 400 * US, 9 * MS, 380 * US, 390 * US))
     # It added what the mean step has beyond 390 us, the lower median of what they took before.
-    assert found.at_stake_ns == 49 * 8 * US + 8 * US - (503_333 - 390 * US)
-    assert found.of_ns == 390 * US
-    figures = {each.name: each.value for each in found.why}
+    assert found.est_saving_ns == 49 * 8 * US + 8 * US - (503_333 - 390 * US)
+    assert found.total_ns == 390 * US
+    figures = {each.name: each.value for each in found.evidence}
     assert figures["step time without profiling"] == 390 * US
 
 
@@ -91,8 +91,8 @@ def test_a_wait_for_data_or_for_the_device_is_no_launching():
 
 
 def test_on_the_cpu_it_cannot_be_judged():
-    (unjudged,) = judged(RULE, cpu_step()).unjudged
-    assert unjudged.why == "the launches ran on the CPU, which waits for no launch"
+    (unjudged,) = judged(RULE, cpu_step()).rules_skipped
+    assert unjudged.reason == "the launches ran on the CPU, which waits for no launch"
 
 
 def busy_elsewhere(pauses_ns: tuple[int, ...]) -> Script:
@@ -107,12 +107,14 @@ def busy_elsewhere(pauses_ns: tuple[int, ...]) -> Script:
 
 def test_python_that_launches_nothing_for_long_has_another_remedy():
     found = only(RULE, busy_elsewhere((0,) * 20 + (5 * MS,) + (0,) * 20).analysis())
-    assert found.what == "GPU idle: the CPU is in Python that launches nothing"
+    assert found.summary == "GPU idle: the CPU is in Python that launches nothing"
     assert found.remedy.startswith("move what runs there")
-    assert {each.name: each.value for each in found.why}["of it in such Python"] == 5 * MS - 2 * US
+    assert {each.name: each.value for each in found.evidence}[
+        "of it in such Python"
+    ] == 5 * MS - 2 * US
 
 
 def test_python_that_is_short_and_often_is_that_of_launching():
     found = only(RULE, busy_elsewhere((125 * US,) * 41).analysis())
-    assert found.what == "GPU idle: the CPU is launch-bound"
+    assert found.summary == "GPU idle: the CPU is launch-bound"
     assert "compile what runs eagerly" in found.remedy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Location, Stake
+from profiler_ext.findings import Location, SavingPer
 from profiler_ext.findings.rules import first_step, uncached
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.vocabulary import CacheState
@@ -24,7 +24,11 @@ def steps(*walls_ms: int) -> Analysis:
 
 def test_a_first_step_of_twice_the_time_distorts_the_mean() -> None:
     found = only(first_step.RULE, steps(40, 10, 12, 10))
-    assert (found.stake, found.at_stake_ns, found.of_ns) == (Stake.WINDOW, 7_500_000, 18 * MS)
+    assert (found.saving_per, found.est_saving_ns, found.total_ns) == (
+        SavingPer.WINDOW,
+        7_500_000,
+        18 * MS,
+    )
 
 
 def test_steps_that_differ_as_the_first_does_are_none() -> None:
@@ -32,8 +36,8 @@ def test_steps_that_differ_as_the_first_does_are_none() -> None:
 
 
 def test_two_steps_tell_nothing_of_a_first() -> None:
-    (unjudged,) = judged(first_step.RULE, steps(40, 10)).unjudged
-    assert unjudged.why == "fewer than 3 steps were recorded"
+    (unjudged,) = judged(first_step.RULE, steps(40, 10)).rules_skipped
+    assert unjudged.reason == "fewer than 3 steps were recorded"
 
 
 def compiled(state: CacheState, why: str = "no uuid") -> Analysis:
@@ -48,18 +52,20 @@ def compiled(state: CacheState, why: str = "no uuid") -> Analysis:
 def test_graphs_that_no_cache_keeps_cost_each_process_their_compile() -> None:
     found = only(uncached.RULE, compiled(CacheState.BYPASS))
     count = len(gpu_step().recording.graphs)
-    assert (found.stake, found.at_stake_ns) == (Stake.PROCESS, count * 2_000 * MS)
-    assert [each.value for each in found.why] == [count, count * 2_000 * MS, "no uuid"]
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.PROCESS, count * 2_000 * MS)
+    assert [each.value for each in found.evidence] == [count, count * 2_000 * MS, "no uuid"]
     assert is_silent(uncached.RULE, compiled(CacheState.MISS))
 
 
 def test_the_line_is_that_of_the_function_where_the_session_tells() -> None:
     made = compiled(CacheState.BYPASS)
-    alone = only(uncached.RULE, made).where
+    alone = only(uncached.RULE, made).location
     assert (alone.file, alone.line, alone.graph) == (None, None, "0/0")
     told = (replace(function(0, -9_000, 8_000), compile_id="0/0"),)
     known = replace(made, recording=replace(made.recording, compiles=told))
-    assert only(uncached.RULE, known).where == Location("/home/ann/gpt/model.py", 10, graph="0/0")
+    assert only(uncached.RULE, known).location == Location(
+        "/home/ann/gpt/model.py", 10, graph="0/0"
+    )
 
 
 def test_of_an_op_that_torch_cannot_keep_the_rest_can_be_compiled_apart() -> None:

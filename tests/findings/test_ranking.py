@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.findings import RULES, Confidence, Figure, FigureUnit, Rule, Stake, find
+from profiler_ext.findings import RULES, Confidence, Figure, FigureUnit, Rule, SavingPer, find
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.ranking import judge, merge_ranks
 from profiler_ext.findings.rule import Candidate
@@ -32,8 +32,8 @@ def rule(name: str, *says: Candidate | CannotJudge) -> Rule:
     return Rule(name, "", "", "", "", "", judging)
 
 
-def candidate(at_stake_ns: int, **words: object) -> Candidate:
-    return Candidate("it is so", at_stake_ns, Confidence.MEASURED, "do so", **words)
+def candidate(est_saving_ns: int, **words: object) -> Candidate:
+    return Candidate("it is so", est_saving_ns, Confidence.MEASURED, "do so", **words)
 
 
 LARGE = candidate(300_000)
@@ -41,7 +41,9 @@ LARGE = candidate(300_000)
 
 def test_what_has_most_at_stake_stands_first_and_what_is_of_no_step_last():
     rules = (
-        rule("once", candidate(9_000_000_000, stake=Stake.PROCESS, of_ns=9_000_000_000)),
+        rule(
+            "once", candidate(9_000_000_000, saving_per=SavingPer.PROCESS, total_ns=9_000_000_000)
+        ),
         rule("small", candidate(30_000)),
         rule("large", candidate(300_000)),
     )
@@ -51,7 +53,7 @@ def test_what_has_most_at_stake_stands_first_and_what_is_of_no_step_last():
 def test_below_the_floor_nothing_is_said():
     few = rule("few", candidate(19_999), candidate(9_999))
     told = judge(gpu_step(), (few,))
-    assert (told.found, told.judged) == ((), 1)
+    assert (told.found, told.rules_evaluated) == ((), 1)
 
 
 def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches_run_beside():
@@ -62,14 +64,16 @@ def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches
         rule("both", candidate(300_000, idle=idle, launches=launches, busy_ns=30_000)),
         rule("launches", candidate(300_000, idle=idle, launches=launches)),
     )
-    told = {each.rule: each.at_stake_ns for each in judge(before, rules).found}
+    told = {each.rule: each.est_saving_ns for each in judge(before, rules).found}
     assert told == {"idle": 80 * US, "both": 110 * US, "launches": 300 * US}
 
 
 def test_a_rule_that_lacks_something_says_what():
     told = judge(gpu_step(), (rule("lacking", CannotJudge("there is no moon")),))
-    assert [(each.rule, each.why) for each in told.unjudged] == [("lacking", "there is no moon")]
-    assert told.judged == 0
+    assert [(each.rule, each.reason) for each in told.rules_skipped] == [
+        ("lacking", "there is no moon")
+    ]
+    assert told.rules_evaluated == 0
 
 
 def test_a_rule_that_fails_costs_what_it_would_have_said_alone():
@@ -79,7 +83,7 @@ def test_a_rule_that_fails_costs_what_it_would_have_said_alone():
 
     told = judge(gpu_step(), (Rule("failing", "", "", "", "", "", failing), rule("sound", LARGE)))
     why = "it failed (RuntimeError: there is no moon); please report it"
-    assert [(each.rule, each.why) for each in told.unjudged] == [("failing", why)]
+    assert [(each.rule, each.reason) for each in told.rules_skipped] == [("failing", why)]
     assert [each.rule for each in told.found] == ["sound"]
 
 
@@ -110,7 +114,7 @@ def test_the_smaller_of_two_that_count_the_same_time_says_so():
         rule("other", candidate(40_000, launches=np.array([3]), idle=np.array([0]))),
     )
     told = judge(gpu_step(), rules).found
-    assert [(each.rule, each.shared_with) for each in told] == [
+    assert [(each.rule, each.overlaps_with) for each in told] == [
         ("one", ()),
         ("part", ("one",)),
         ("other", ()),
@@ -119,12 +123,12 @@ def test_the_smaller_of_two_that_count_the_same_time_says_so():
 
 def test_ranks_that_have_the_same_say_it_once():
     one = judge(gpu_step(), (rule("one", candidate(200_000)),))
-    other = replace(one, found=(replace(one.found[0], rank=1, at_stake_ns=300_000),))
+    other = replace(one, found=(replace(one.found[0], rank=1, est_saving_ns=300_000),))
     (found,) = merge_ranks([one, other]).found
-    assert (found.rank, found.at_stake_ns) == (1, 300_000)
+    assert (found.rank, found.est_saving_ns) == (1, 300_000)
     (slower,) = merge_ranks([one, replace(other, step_ns=4_000_000)]).found
-    assert (slower.of_ns, slower.fraction) == (4_000_000, 0.075)
-    assert found.why == (Figure("on ranks", "0, 1", FigureUnit.TEXT),)
+    assert (slower.total_ns, slower.fraction) == (4_000_000, 0.075)
+    assert found.evidence == (Figure("on ranks", "0, 1", FigureUnit.TEXT),)
 
 
 def test_without_a_step_no_rule_is_judged():

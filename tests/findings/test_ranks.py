@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.findings import Confidence, Location, Stake
+from profiler_ext.findings import Confidence, Location, SavingPer
 from profiler_ext.findings.rules import exposed_communication, late_rank
 from profiler_ext.records.analysis import Analysis, Communication, Place, RankDelay
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only
@@ -44,13 +44,13 @@ def in_backward(made: Analysis) -> Analysis:
 
 def test_of_what_is_exposed_but_for_the_wait_for_another_rank_a_part_can_be_won() -> None:
     found = only(exposed_communication.RULE, step(5000, 1000, 0))
-    assert found.at_stake_ns == int(0.6 * 4 * MS - 0.1 * 5 * MS)
-    assert [each.value for each in found.why] == [1, MS, 5 * MS, MS, 5 * MS]
-    assert (found.stake, found.sureness) == (Stake.STEP, Confidence.ESTIMATED)
+    assert found.est_saving_ns == int(0.6 * 4 * MS - 0.1 * 5 * MS)
+    assert [each.value for each in found.evidence] == [1, MS, 5 * MS, MS, 5 * MS]
+    assert (found.saving_per, found.confidence) == (SavingPer.STEP, Confidence.ESTIMATED)
 
 
 def test_no_more_can_be_hidden_than_the_device_computes_by_itself() -> None:
-    most = only(exposed_communication.RULE, step(50_000, 0, 0)).at_stake_ns
+    most = only(exposed_communication.RULE, step(50_000, 0, 0)).est_saving_ns
     assert most == int(0.6 * 5 * MS - 0.1 * 5 * MS)
     made = step(50_000, 0, 0)
     nothing = replace(made.launches, phase=interned(["other", "other"]))
@@ -59,16 +59,16 @@ def test_no_more_can_be_hidden_than_the_device_computes_by_itself() -> None:
 
 def test_of_one_rank_alone_and_few_collectives_nothing_is_claimed() -> None:
     found = only(exposed_communication.RULE, step(5000, None, None))
-    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
-    assert [each.value for each in found.why[2:4]] == [5 * MS, "one rank alone does not tell"]
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
+    assert [each.value for each in found.evidence[2:4]] == [5 * MS, "one rank alone does not tell"]
     assert found.remedy.startswith("merge the sessions of all ranks")
 
 
 def test_of_one_rank_alone_each_takes_no_longer_than_the_quickest_of_those_alike() -> None:
     took = [3 * MS, MS, 5 * MS, *[2 * MS] * 6]
     found = only(exposed_communication.RULE, alone(took))
-    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 4_400 * US)
-    assert found.sureness is Confidence.UPPER_BOUND
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.STEP, 4_400 * US)
+    assert found.confidence is Confidence.UPPER_BOUND
 
 
 def alone(took: list[int], collective: str = "allreduce", elements: int | None = 4096) -> Analysis:
@@ -92,9 +92,9 @@ def alone(took: list[int], collective: str = "allreduce", elements: int | None =
 
 def test_collectives_of_which_nobody_knows_the_size_are_not_compared() -> None:
     took = [9 * MS, *[MS] * 8]
-    assert only(late_rank.RULE, alone(took)).what.startswith("this rank waits")
-    (unjudged,) = judged(late_rank.RULE, alone(took, elements=None)).unjudged
-    assert unjudged.why == "the sessions of all ranks together tell it: merge them"
+    assert only(late_rank.RULE, alone(took)).summary.startswith("this rank waits")
+    (unjudged,) = judged(late_rank.RULE, alone(took, elements=None)).rules_skipped
+    assert unjudged.reason == "the sessions of all ranks together tell it: merge them"
 
 
 def test_communication_beside_which_something_runs_is_none() -> None:
@@ -116,10 +116,10 @@ def late(*rows: tuple[str, int, int]) -> Analysis:
 
 def test_a_rank_that_comes_last_is_told_with_what_it_did() -> None:
     found = only(late_rank.RULE, late(("python", 12, 600), ("", 30, 100), ("data_loader", 31, 50)))
-    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
-    assert found.where == Location("/train.py", 12, "x")
-    assert found.what == "the other ranks wait for rank 0"
-    assert [each.value for each in found.why] == [650 * US, 1, "Python between ops"]
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
+    assert found.location == Location("/train.py", 12, "x")
+    assert found.summary == "the other ranks wait for rank 0"
+    assert [each.value for each in found.evidence] == [650 * US, 1, "Python between ops"]
 
 
 def test_what_a_rank_does_outside_of_its_steps_computes_or_launches_is_none() -> None:
@@ -132,19 +132,19 @@ def test_a_rank_that_is_never_last_is_none() -> None:
 
 
 def test_of_one_rank_alone_nobody_knows_who_was_late() -> None:
-    (unjudged,) = judged(late_rank.RULE, step(800, None, None)).unjudged
-    assert unjudged.why == "the sessions of all ranks together tell it: merge them"
+    (unjudged,) = judged(late_rank.RULE, step(800, None, None)).rules_skipped
+    assert unjudged.reason == "the sessions of all ranks together tell it: merge them"
 
 
 def test_of_one_rank_alone_collectives_that_take_longer_than_equal_ones_say_that_it_waits() -> None:
     found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8]))
-    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
-    assert [each.value for each in found.why] == [9, 17 * MS, 8 * MS]
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
+    assert [each.value for each in found.evidence] == [9, 17 * MS, 8 * MS]
     assert found.remedy.startswith("merge the sessions of all ranks")
     assert judged(late_rank.RULE, alone([2 * MS, *[MS] * 8])).found == ()
 
 
 def test_of_messages_merged_ranks_do_not_tell_who_came_last() -> None:
     found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8], "send"))
-    assert found.what == "this rank waits for messages of others, as stages of a pipeline do"
+    assert found.summary == "this rank waits for messages of others, as stages of a pipeline do"
     assert found.remedy.startswith("more micro-batches")

@@ -9,7 +9,7 @@ import pytest
 
 import profiler_ext
 from profiler_ext.attribution.one_step import of_step
-from profiler_ext.findings import RULES, Rule, Stake
+from profiler_ext.findings import RULES, Rule, SavingPer
 from profiler_ext.findings.rules import (
     dtype_conversion,
     fp32_matmul,
@@ -50,8 +50,8 @@ def step(kernel: str, op: str = "aten::mm", paced: bool = True, count: int = 2) 
 
 def test_products_in_fp32_lose_three_quarters_of_their_time() -> None:
     found = only(fp32_matmul.RULE, step(SGEMM))
-    assert (found.at_stake_ns, found.where.kernel) == (600 * US, SGEMM)
-    assert [each.value for each in found.why] == [800 * US, 2, 4]
+    assert (found.est_saving_ns, found.location.kernel) == (600 * US, SGEMM)
+    assert [each.value for each in found.evidence] == [800 * US, 2, 4]
 
 
 @pytest.mark.parametrize("kernel", [TF32, GEMV, "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"])
@@ -71,7 +71,7 @@ def test_a_launch_that_goes_saves_the_cpu_its_cost_where_the_cpu_is_behind() -> 
     script.end_step()
     made = placed(script.analysis(), to={"code": "y = self.up(x)"})
     # Ten conversions that the CPU takes 10 us for; the first is the first launch of all.
-    assert only(dtype_conversion.RULE, made).at_stake_ns == 9 * int(10 * US / 1.45)
+    assert only(dtype_conversion.RULE, made).est_saving_ns == 9 * int(10 * US / 1.45)
 
 
 def test_of_a_conversion_the_op_around_the_copy_goes_too() -> None:
@@ -84,11 +84,11 @@ def test_of_a_conversion_the_op_around_the_copy_goes_too() -> None:
     script.end_step()
     made = placed(script.analysis(), _to_copy={"code": "y = self.up(x)"})
     # The ops take 10 and 14 us of the 30 us between two launches.
-    assert only(dtype_conversion.RULE, made).at_stake_ns == 9 * int(14 * US / 1.45)
+    assert only(dtype_conversion.RULE, made).est_saving_ns == 9 * int(14 * US / 1.45)
 
 
 def test_changes_of_layout_are_told_by_their_kernels() -> None:
-    assert only(layout_conversion.RULE, step(NCHW)).at_stake_ns == 800 * US
+    assert only(layout_conversion.RULE, step(NCHW)).est_saving_ns == 800 * US
     assert is_silent(layout_conversion.RULE, step(SGEMM))
 
 
@@ -100,21 +100,21 @@ def test_batch_norms_beside_changes_of_layout_lose_two_thirds_of_their_time() ->
     script.wait()
     script.end_step()
     found = only(layout_conversion.RULE, script.analysis())
-    assert (found.at_stake_ns, found.why[2].value) == (400 * US + 2 * MS, 3 * MS)
+    assert (found.est_saving_ns, found.evidence[2].value) == (400 * US + 2 * MS, 3 * MS)
 
 
 def test_a_conversion_counts_where_the_line_asks_for_none() -> None:
     made = step("unrolled_elementwise_kernel", op="aten::to")
     unasked = placed(made, to={"file": "/m.py", "line": 3, "code": "y = self.up(x)"})
     found = only(dtype_conversion.RULE, unasked)
-    assert (found.at_stake_ns, found.where.line) == (800 * US, 3)
+    assert (found.est_saving_ns, found.location.line) == (800 * US, 3)
     for code in ("y = x.to(torch.bfloat16)", "y = x.float()", None):
         assert is_silent(dtype_conversion.RULE, placed(made, to={"code": code}))
 
 
 def test_a_checkpoint_is_told_by_the_library_calls_that_run_again() -> None:
     made = placed(step("nvjet_sm90_tst_128x64"), mm={"phase": Phase.RECOMPUTE})
-    assert only(recompute.RULE, made).at_stake_ns == 800 * US
+    assert only(recompute.RULE, made).est_saving_ns == 800 * US
 
 
 def test_what_the_compiler_recomputes_in_its_own_kernels_is_none() -> None:
@@ -134,17 +134,17 @@ def replayed(phases: list[str], evidence: list[str]) -> Analysis:
 def test_copies_and_seeds_before_a_replay_are_counted_apart() -> None:
     kinds = ["graph_runner_input_copy", "graph_runner_seed", "launching_op"]
     found = only(replay_copy.RULE, replayed(["forward"] * 3, kinds))
-    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 400 * US)
-    assert [each.value for each in found.why] == [1, 1, 800 * US, "an input of unknown size"]
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.STEP, 400 * US)
+    assert [each.value for each in found.evidence] == [1, 1, 800 * US, "an input of unknown size"]
     assert "mark_static_address" in found.remedy
 
 
 def test_what_eager_code_hands_to_a_backward_has_a_remedy_of_its_own() -> None:
     kinds = ["graph_runner_input_copy", "launching_op", "graph_runner_input_copy"]
     found = judged(replay_copy.RULE, replayed(["forward", "other", "backward"], kinds)).found
-    assert [each.why[2].value for each in found] == [400 * US, 400 * US]
+    assert [each.evidence[2].value for each in found] == [400 * US, 400 * US]
     assert ["the loss" in each.remedy for each in found] == [False, True]
-    assert [each.stake for each in found] == [Stake.STEP, Stake.UNKNOWN]
+    assert [each.saving_per for each in found] == [SavingPer.STEP, SavingPer.UNKNOWN]
 
 
 def test_a_copy_of_one_number_has_no_remedy_and_is_none() -> None:
@@ -155,8 +155,8 @@ def test_a_copy_of_one_number_has_no_remedy_and_is_none() -> None:
     assert is_silent(replay_copy.RULE, made)
     graphs = tuple(map(larger, made.recording.graphs))
     found = only(replay_copy.RULE, replace(made, recording=replace(made.recording, graphs=graphs)))
-    assert found.why[-1].value == "float32 of 8 by 4"
-    assert found.why[-2].name == "CPU launch overhead"
+    assert found.evidence[-1].value == "float32 of 8 by 4"
+    assert found.evidence[-2].name == "CPU launch overhead"
 
 
 def test_what_launching_a_forward_s_copies_costs_has_no_remedy_and_is_none() -> None:
@@ -197,7 +197,7 @@ def copying(kernel: str) -> Analysis:
 
 def test_pageable_copies_cost_the_time_of_their_calls() -> None:
     found = only(pageable_copy.RULE, copying("Memcpy HtoD (Pageable -> Device)"))
-    assert (found.at_stake_ns, [each.value for each in found.why]) == (
+    assert (found.est_saving_ns, [each.value for each in found.evidence]) == (
         2 * MS,
         [1, 16_000_000, 2 * MS],
     )
@@ -220,14 +220,14 @@ def test_a_call_that_waits_for_what_the_device_was_given_before_holds_nothing_up
         script.wait()
         script.end_step()
     found = only(pageable_copy.RULE, script.analysis())
-    assert (found.at_stake_ns, found.why[2].value) == (MS, 2 * MS)
+    assert (found.est_saving_ns, found.evidence[2].value) == (MS, 2 * MS)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: each.name)
 def test_of_a_step_on_the_cpu_a_rule_says_nothing_or_what_it_lacks(rule: Rule) -> None:
     told = judged(rule, cpu_step())
     assert told.found == ()
-    assert all(each.why and not each.why.endswith(".") for each in told.unjudged)
+    assert all(each.reason and not each.reason.endswith(".") for each in told.rules_skipped)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: each.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.findings import Stake
+from profiler_ext.findings import SavingPer
 from profiler_ext.findings.rules import unfused_attention
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import Phase
@@ -28,21 +28,21 @@ def test_two_thirds_of_what_is_launched_at_the_call_are_at_stake() -> None:
     found = only(
         unfused_attention.RULE, placed(made, bmm=FORWARD, _softmax=FORWARD, baddbmm=BACKWARD)
     )
-    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 600 * US)
-    assert (found.where.file, found.where.line, found.where.code) == ("/m.py", 3, CODE)
-    assert [each.value for each in found.why] == [3, 900 * US]
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.STEP, 600 * US)
+    assert (found.location.file, found.location.line, found.location.code) == ("/m.py", 3, CODE)
+    assert [each.value for each in found.evidence] == [3, 900 * US]
 
 
 def test_products_with_a_weight_at_the_same_line_are_not_counted() -> None:
     made = step("addmm", "mm", "bmm", "baddbmm")
     placed_there = placed(made, addmm=FORWARD, mm=BACKWARD, bmm=FORWARD, baddbmm=BACKWARD)
-    assert only(unfused_attention.RULE, placed_there).at_stake_ns == 400 * US
+    assert only(unfused_attention.RULE, placed_there).est_saving_ns == 400 * US
 
 
 def test_an_eager_call_is_told_by_the_ops_within_it() -> None:
     whole = {"aten_op": "aten::scaled_dot_product_attention"}
     products = placed(step("bmm", "baddbmm"), bmm=FORWARD | whole, baddbmm=BACKWARD)
-    assert only(unfused_attention.RULE, products).at_stake_ns == 400 * US
+    assert only(unfused_attention.RULE, products).est_saving_ns == 400 * US
     kernel = step("_flash_attention_forward", "_flash_attention_backward")
     fused = placed(
         kernel, _flash_attention_forward=FORWARD | whole, _flash_attention_backward=BACKWARD

@@ -24,8 +24,8 @@ def layers(*durations_us: int, children: tuple[str, ...] = ()) -> Analysis:
 
 def test_one_layer_that_takes_twice_as_long_stands_out() -> None:
     found = only(unlike_siblings.RULE, layers(100, 101, 99, 250, 100))
-    assert (found.where.module, found.at_stake_ns) == ("blocks.3", 150 * US)
-    assert [each.value for each in found.why] == [250 * US, 100 * US, 5]
+    assert (found.location.module, found.est_saving_ns) == ("blocks.3", 150 * US)
+    assert [each.value for each in found.evidence] == [250 * US, 100 * US, 5]
 
 
 def convolving(made: Analysis) -> Analysis:
@@ -36,7 +36,7 @@ def convolving(made: Analysis) -> Analysis:
 
 def test_one_of_equal_layers_that_convolve_stands_out() -> None:
     found = only(unlike_siblings.RULE, convolving(layers(180, 100, 101, 99, 250, 100, 60)))
-    assert (found.where.module, found.at_stake_ns) == ("blocks.4", 150 * US)
+    assert (found.location.module, found.est_saving_ns) == ("blocks.4", 150 * US)
 
 
 def test_layers_that_convolve_are_of_other_sizes_by_design() -> None:
@@ -47,7 +47,7 @@ def test_layers_that_convolve_are_of_other_sizes_by_design() -> None:
 
 
 def test_what_a_layer_runs_beside_a_collective_counts_half() -> None:
-    assert only(unlike_siblings.RULE, beside_collective(500)).at_stake_ns == 150 * US
+    assert only(unlike_siblings.RULE, beside_collective(500)).est_saving_ns == 150 * US
     assert is_silent(unlike_siblings.RULE, beside_collective(250))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Location, Stake
+from profiler_ext.findings import Location, SavingPer
 from profiler_ext.findings.rules.unpaid_tuning import RULE
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import CompileKind, CompilePhase, CompileTime
@@ -30,14 +30,14 @@ def tuned(tuning_s: int, *, made: Analysis | None = None, compile_id: str = "0/0
 
 def test_what_was_tuned_for_a_minute_and_runs_for_a_moment_is_not_won_back() -> None:
     found = only(RULE, tuned(60))
-    assert (found.stake, found.at_stake_ns, found.of_ns) == (
-        Stake.PROCESS,
+    assert (found.saving_per, found.est_saving_ns, found.total_ns) == (
+        SavingPer.PROCESS,
         60 * SECOND,
         65 * SECOND,
     )
-    assert found.where == Location("/home/ann/gpt/model.py", 10, graph="0/0")
+    assert found.location == Location("/home/ann/gpt/model.py", 10, graph="0/0")
     until = 60 * SECOND // RUNS_NS
-    assert [each.value for each in found.why] == [60 * SECOND, 65 * SECOND, RUNS_NS, until]
+    assert [each.value for each in found.evidence] == [60 * SECOND, 65 * SECOND, RUNS_NS, until]
 
 
 def test_what_a_step_is_in_for_longer_may_pay() -> None:
@@ -47,7 +47,7 @@ def test_what_a_step_is_in_for_longer_may_pay() -> None:
     )
     assert 16 * SECOND < 50_000 * 2 * RUNS_NS < 17 * SECOND
     assert is_silent(RULE, tuned(16, made=twice))
-    assert only(RULE, tuned(17, made=twice)).at_stake_ns == 17 * SECOND
+    assert only(RULE, tuned(17, made=twice)).est_saving_ns == 17 * SECOND
 
 
 def test_less_than_ten_seconds_are_none() -> None:
@@ -75,7 +75,7 @@ def test_what_other_threads_tune_beside_it_does_not_count() -> None:
 
 
 def test_without_compiles_or_a_device_it_cannot_be_judged() -> None:
-    (unjudged,) = judged(RULE, gpu_step()).unjudged
-    assert unjudged.why == "the recording does not tell what compiling took"
-    (unjudged,) = judged(RULE, tuned(60, made=cpu_step())).unjudged
-    assert unjudged.why == "the launches ran on the CPU, of which not all are known"
+    (unjudged,) = judged(RULE, gpu_step()).rules_skipped
+    assert unjudged.reason == "the recording does not tell what compiling took"
+    (unjudged,) = judged(RULE, tuned(60, made=cpu_step())).rules_skipped
+    assert unjudged.reason == "the launches ran on the CPU, of which not all are known"

@@ -54,8 +54,8 @@ def test_a_wait_costs_what_the_device_then_waits() -> None:
     found = only(synchronisation.RULE, waiting(waits=True))
     # Two microseconds of the wait itself; the work after it and the way to the end of the next
     # launch's call, which would take less if nobody recorded them; and its way to the device.
-    assert found.at_stake_ns == 2 * US + int(207.5 * US / 1.45) + 2.5 * US
-    assert found.where == NOWHERE
+    assert found.est_saving_ns == 2 * US + int(207.5 * US / 1.45) + 2.5 * US
+    assert found.location == NOWHERE
     assert is_silent(launch_bound.RULE, waiting(waits=True))
 
 
@@ -66,14 +66,14 @@ def test_a_line_that_waits_in_one_step_of_three_is_left_alone() -> None:
     places = (nowhere, replace(nowhere, file="/m.py", line=3))
     rarely = replace(made, idle=replace(made.idle, places=places, cause_place=of_first))
     found = only(synchronisation.RULE, rarely)
-    assert (found.where, found.why[0].value) == (NOWHERE, 1)
+    assert (found.location, found.evidence[0].value) == (NOWHERE, 1)
 
 
 def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unrecorded() -> None:
     before_ns = [1_050 * US, 1_040 * US, 1_040 * US]
     found = only(synchronisation.RULE, trained(behind(200), *before_ns))
     # The device runs 900 us a step, and the CPU, 1,200 recorded, would take less than that.
-    assert (round(found.at_stake_ns / US), found.of_ns) == (140, 1_040 * US)
+    assert (round(found.est_saving_ns / US), found.total_ns) == (140, 1_040 * US)
 
 
 def test_a_wait_costs_nothing_where_the_steps_before_took_no_longer_than_the_device() -> None:
@@ -93,7 +93,7 @@ def test_a_wait_costs_as_much_where_the_cpus_lead_differs_from_step_to_step() ->
         script.end_step()
     found = only(synchronisation.RULE, script.analysis())
     # The CPU's own span of the usual step is 3 ms shorter than what the device runs in it.
-    assert found.at_stake_ns == 2 * US + int(207.5 * US / 1.45) + 2.5 * US
+    assert found.est_saving_ns == 2 * US + int(207.5 * US / 1.45) + 2.5 * US
 
 
 def test_kernels_that_nobody_waits_for_are_none() -> None:
@@ -111,16 +111,16 @@ def loading(load_ms: int) -> Analysis:
 
 def test_a_loader_that_is_slower_than_the_device_keeps_it_waiting() -> None:
     found = only(data_loader.RULE, loading(30))
-    assert 20 * MS <= found.at_stake_ns <= 21 * MS
+    assert 20 * MS <= found.est_saving_ns <= 21 * MS
     assert found.remedy.startswith("DataLoader(num_workers=...)")
 
 
 def test_no_more_is_saved_than_the_device_idles_in_training() -> None:
     analysis = trained(loading(30), *[22 * MS] * 3)
     found = only(data_loader.RULE, analysis)
-    assert found.at_stake_ns == 22 * MS - 10 * MS
-    most = Figure("no more than a step idles in training", found.at_stake_ns, FigureUnit.NS)
-    assert found.why[-1] == most
+    assert found.est_saving_ns == 22 * MS - 10 * MS
+    most = Figure("no more than a step idles in training", found.est_saving_ns, FigureUnit.NS)
+    assert found.evidence[-1] == most
 
 
 def test_a_loader_that_the_device_is_not_through_with_yet_is_none() -> None:
@@ -140,17 +140,17 @@ def taking(call: str, steps: int = 3, of: int | None = None) -> Analysis:
 
 def test_memory_from_the_driver_keeps_the_device_waiting() -> None:
     found = only(allocating.RULE, taking("cudaMalloc"))
-    assert 4 * MS < found.at_stake_ns <= 5 * MS
+    assert 4 * MS < found.est_saving_ns <= 5 * MS
     assert "empty_cache" in found.remedy
 
 
 def test_what_a_program_does_as_it_starts_is_not_said_of_each_step() -> None:
     waits = "the device waits while memory is taken from the driver, "
-    assert only(allocating.RULE, taking("cudaMalloc")).what == f"{waits}in each step"
+    assert only(allocating.RULE, taking("cudaMalloc")).summary == f"{waits}in each step"
     (alone,) = judged(allocating.RULE, taking("cudaFree", steps=1)).found
-    assert alone.what == f"{waits}in the one step that was recorded"
+    assert alone.summary == f"{waits}in the one step that was recorded"
     (of_two,) = judged(allocating.RULE, taking("cudaFree", of=2)).found
-    assert of_two.what == f"{waits}in 2 of 3 steps"
+    assert of_two.summary == f"{waits}in 2 of 3 steps"
     assert is_silent(allocating.RULE, taking("cudaFree", of=1))
 
 

@@ -104,7 +104,7 @@ def test_nothing_that_changed_within_the_noise_fails() -> None:
         Outcome.PASSED,
         Outcome.PASSED,
         Outcome.PASSED,
-        Outcome.UNCLEAR,
+        Outcome.INCONCLUSIVE,
     ]
     assert gate.has_passed
 
@@ -112,7 +112,7 @@ def test_nothing_that_changed_within_the_noise_fails() -> None:
 def test_noise_that_would_hide_a_change_beyond_the_limit_is_unclear_and_no_pass() -> None:
     wild = compared(program(noise=WILD), program(up=1_060_000, noise=WILD[::-1]))
     judged = only(wild, "line model.py:10 > +5%")
-    assert (judged.outcome, judged.verdict) == (Outcome.UNCLEAR, Verdict.NOISE)
+    assert (judged.outcome, judged.verdict) == (Outcome.INCONCLUSIVE, Verdict.NOT_SIGNIFICANT)
     assert only(wild, "line model.py:10 > +500%").outcome is Outcome.PASSED
 
 
@@ -138,7 +138,7 @@ def test_what_is_new_is_beyond_any_part_of_nothing_and_held_against_a_time() -> 
     assert only(new, "line model.py:50 > +5% and > +10us").outcome is Outcome.PASSED
     back = compared(more, program(noise=(0, 1)))
     gone = only(back, "line model.py:50 < -5%")
-    assert (gone.outcome, gone.verdict) == (Outcome.FAILED, Verdict.GONE)
+    assert (gone.outcome, gone.verdict) == (Outcome.FAILED, Verdict.REMOVED)
     assert not gone.lines[0].is_in_head
 
 

@@ -133,7 +133,11 @@ def test_what_steers_a_workflow_command_is_escaped() -> None:
     [
         (["--fail-if", "device > +5%"], 0, "gate: 1 passed"),
         (["--fail-if", "device < -5%"], 4, "gate: 1 failed"),
-        (["--fail-if", "device > +5%", "--fail-if", "idle > +5%"], 0, "1 unclear, 1 passed of 2"),
+        (
+            ["--fail-if", "device > +5%", "--fail-if", "idle > +5%"],
+            0,
+            "1 inconclusive, 1 passed of 2",
+        ),
         (["--fail-if", "session_size > +50%"], 0, "191.5 KB -> 193.2 KB, +1.638 KB (+0.9%)"),
         (["--fail-if", "device -5%"], 2, "not understood at '-5%' (character 8)"),
         (["--fail-if", "module foo > +5%"], 2, "is of nothing"),
@@ -168,7 +172,7 @@ def test_json_has_what_came_of_each_condition_and_is_of_its_schema(capsys) -> No
     jsonschema.validate(answer, json.loads((ROOT / "docs/answers.schema.json").read_text()))
     (condition,) = answer["gate"]["conditions"]
     assert (answer["gate"]["outcome"], condition["outcome"]) == ("failed", "failed")
-    (call, failed) = condition["judged"][:2]
+    (call, failed) = condition["checked"][:2]
     assert (call["name"], call["verdict"]) == ("flaws.py:199", "faster")
     assert (failed["name"], failed["unit"], failed["verdict"]) == ("flaws.py:103", "ns", "faster")
     assert failed["lines"][0]["code"] == "optimizer.step()"

@@ -139,7 +139,7 @@ def test_a_device_without_a_name_and_a_trace_without_its_version_say_so(analysed
 
 @pytest.mark.parametrize("name", ["rocm", "xpu", "mtia"])
 def test_copies_that_do_not_say_whether_memory_is_pageable_are_not_judged(analysed, name) -> None:
-    unjudged = {each.rule: each.why for each in find(analysed(name)).unjudged}
+    unjudged = {each.rule: each.reason for each in find(analysed(name)).rules_skipped}
     told = "the trace does not say of its copies whether they use pageable memory"
     assert unjudged["pageable_copy"] == told
 

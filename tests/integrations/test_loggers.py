@@ -68,7 +68,7 @@ def test_tensorboard_has_the_figures_the_tables_and_the_session(
     assert "GPU idle: the CPU is launch-bound" in text
     assert "profiler_ext/coverage/text_summary" in texts
     with gzip.open(tmp_path / "rank0.attribution.json.gz") as file:  # what our tab reads
-        ledger = msgspec.json.decode(file.read())["ledger"]
+        ledger = msgspec.json.decode(file.read())["breakdown"]
     assert [row["duration_ns"] for row in ledger] == list(session.coverage().duration_ns)
 
 
@@ -96,7 +96,7 @@ def test_mlflow_has_the_figures_the_tables_and_the_files(
     assert client.get_run(run.info.run_id).data.metrics == pytest.approx(FIGURES)
     written = {each.name for each in folder.iterdir()}
     assert names == written | {"coverage.json", "findings.json"}
-    assert list(table.at_stake_ns) == list(session.findings().at_stake_ns)
+    assert list(table.est_saving_ns) == list(session.findings().est_saving_ns)
     assert load(at).coverage().equals(session.coverage())
 
 

@@ -67,7 +67,7 @@ def test_by_default_two_steps_are_recorded_after_five_of_which_three_are_timed(
     given = TrainingProfile(tmp_path / "out")
     train(given, batches=8)
     assert steps(tmp_path / "out") == [5, 6]
-    assert len(given.session.recording.settings.steps_before_ns) == MIN_UNPROFILED_STEPS
+    assert len(given.session.recording.settings.unprofiled_steps_ns) == MIN_UNPROFILED_STEPS
 
 
 def test_the_profiler_is_gone_once_the_steps_are_recorded(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ LINES = PythonLines(
     positions=(Position(None, 0, 7), Position(0, module=1), Position(1, 0, 8)),
     threads=(thread_positions(5, [10, 20, 30], [0, 2, -1]),),
     clock=(ClockMark(0, 1, 2),),
-    until_ns=40,
+    end_ns=40,
 )
 _WORD = np.array([1], "<i8").tobytes()
 
@@ -64,7 +64,7 @@ def test_lines_come_back_as_they_were(tmp_path: Path) -> None:
         ({"threads": (thread_positions(2**63, [], []),)}, "no id of a thread"),
         ({"clock": (ClockMark(0, 5, 4),)}, "a clock that goes back"),
         ({"clock": (ClockMark(0, 5, 2**62),)}, "a clock's time that is none"),
-        ({"until_ns": -(2**62)}, "a clock's time that is none"),
+        ({"end_ns": -(2**62)}, "a clock's time that is none"),
     ],
 )
 def test_lines_that_do_not_hold_together_are_inconsistent(

@@ -171,8 +171,42 @@ def test_an_older_schema_has_the_evidence_of_its_nodes_in_their_graph(tmp_path):
     assert read.provenance == now.provenance
 
 
+def _stored(plain, path: list[str]) -> list:
+    """Return what a file has under a path of keys, without what is unknown or empty."""
+    if isinstance(plain, list) and path:
+        return [value for each in plain for value in _stored(each, path)]
+    if path:
+        return _stored(plain[path[0]], path[1:]) if plain and path[0] in plain else []
+    return [] if plain in (None, []) or plain is False else [plain]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "now"),
+    [
+        ("worked/infer_graphs", "settings.asked", "options"),
+        ("worked/infer_graphs", "settings.steps_before_ns", "unprofiled_steps_ns"),
+        ("cases/cudagraphs_in_parts", "graphs.copied_otherwise", "other_copied_inputs"),
+        ("cases/regional", "graphs.cut_from", "parent_graph"),
+        ("cases/graph_break", "graphs.provenance.entered", "entry_calls"),
+        ("cases/eager_functions", "python.until_ns", "end_ns"),
+        ("cases/eager_functions", "python.functions.recomputes", "is_recompute"),
+        ("compiles/graph_break", "python.functions.resumes", "is_resume"),
+        ("compiles/recompilations", "compiles.recompiles.of", "compile_id"),
+    ],
+)
+def test_a_key_of_schema_2_is_read_under_its_other_name(tmp_path, name, before, now):
+    earlier = H200 / f"{name}.session.pt.trace.json.gz"
+    path, again = before.split("."), tmp_path / "r.json"
+    write_recording(again, read_recording(earlier))
+    with gzip.open(earlier) as file:
+        values = _stored(json.load(file)["profilerExt"], path)
+    ours = json.loads(again.read_bytes())["profilerExt"]
+    assert values and _stored(ours, [*path[:-1], now]) == values
+    assert (ours["schema"], _stored(ours, path)) == (3, [])
+
+
 def test_a_newer_schema_is_refused(tmp_path):
-    with pytest.raises(TraceError, match=r"newer profiler-ext \(schema 99; this one reads up to 2"):
+    with pytest.raises(TraceError, match=r"newer profiler-ext \(schema 99; this one reads up to 3"):
         read_recording(extended(tmp_path, b'{"schema": 99, "unknown": true}'))
 
 

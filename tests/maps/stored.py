@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+from collections.abc import Iterator
 
 from profiler_ext.exporters.tensorboard_plugin import document
 from profiler_ext.kineto import recording
@@ -29,6 +30,11 @@ from profiler_ext.records.provenance import (
     TensorSpec,
 )
 from profiler_ext.records.recording import Cell, GeneratedModule, Settings
+from profiler_ext.records.stored import (
+    RENAMED_IN_PROVENANCE,
+    RENAMED_IN_SESSION,
+    RenamedKeys,
+)
 from profiler_ext.store import encoding
 from tests.maps.page import first_sentence, page, plain, table
 
@@ -101,14 +107,19 @@ _KEPT = (
         "`*.attribution.json.gz` in a log folder",
         "exporters/tensorboard_plugin/document.py",
         document.VERSION,
-        "a newer one is refused",
+        "an older one is read, a newer one is refused",
     ),
+)
+_RENAMED = (
+    ("provenance, until 4", RENAMED_IN_PROVENANCE),
+    ("session, until 2", RENAMED_IN_SESSION),
+    ("view for TensorBoard, until 1", document.RENAMED),
 )
 
 
 def stored() -> str:
     """Return the page."""
-    return page(_RECORDS, _formats(), *map(_record, _STORED))
+    return page(_RECORDS, _formats(), _renamed(), *map(_record, _STORED))
 
 
 def _formats() -> str:
@@ -117,6 +128,24 @@ def _formats() -> str:
         for what, where, file, number, reading in _KEPT
     )
     return table(("what", "where", "module", "number", "another number"), rows)
+
+
+def _renamed() -> str:
+    rows = (
+        (what, f"`{'.'.join((*path, name))}`", f"`{'.'.join((*path, now))}`")
+        for what, renamed in _RENAMED
+        for path, name, now in _renamed_keys(renamed, ())
+    )
+    listed = table(("in", "key", "its name now"), rows)
+    return f"## Renamed keys\n\nA file that has a key under its earlier name is read.\n\n{listed}"
+
+
+def _renamed_keys(
+    renamed: RenamedKeys, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    yield from ((path, name, now) for name, now in renamed.own.items())
+    for field, within in renamed.within.items():
+        yield from _renamed_keys(within, (*path, field))
 
 
 def _record(kind: type) -> str:

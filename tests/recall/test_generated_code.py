@@ -139,7 +139,7 @@ def test_a_call_whose_line_this_process_has_not_is_not_led() -> None:
 def test_call_sites_are_those_of_the_wrapper_in_order() -> None:
     record, _ = graph_from_code(GeneratedCode(CALL, dedent(GRAPH), True, False, "2.13.0"), None)
     assert record is not None
-    assert (record.is_told, record.is_backward, record.torch_version) == (True, True, "2.13.0")
+    assert (record.is_inferred, record.is_backward, record.torch_version) == (True, True, "2.13.0")
     assert [(site.path, site.kind, site.kernel, site.op) for site in record.call_sites] == [
         ("0", SiteKind.TRITON, "triton_poi_fused_sin_0", None),
         ("1", SiteKind.EXTERN, "extern_kernels.mm", "aten::mm"),

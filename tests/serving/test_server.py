@@ -99,7 +99,7 @@ def test_a_session_is_found_opened_reported_and_explained(folders: Folders) -> N
     opened = asked(folders, "open_session", session="gpt")
     assert opened["session"]["launches"] > 0
     first = opened["tables"]["by_line"]["rows"][1]
-    assert opened["whole"]["line_fraction"] > 0.99
+    assert opened["coverage"]["line_fraction"] > 0.99
     table = asked(folders, "report", session="gpt", by="kernel", phase="backward", top=3)
     assert (table["answer"], len(table["rows"])) == ("by_kernel", 3)
     assert table["filters"] == {"phase": "backward"}

@@ -73,7 +73,7 @@ def test_bytes_of_something_else_are_refused() -> None:
 
 def test_a_newer_format_is_refused() -> None:
     newer = to_bytes(WHOLE)[:4] + (encoding.FORMAT + 1).to_bytes(2, "big") + to_bytes(WHOLE)[6:]
-    with pytest.raises(StoreError, match="found provenance format 5, expected 4: a newer"):
+    with pytest.raises(StoreError, match="found provenance format 6, expected 5: a newer"):
         from_bytes(newer)
 
 
@@ -138,7 +138,7 @@ def test_kernels_of_a_newer_version_are_told_to_be_newer() -> None:
 
 def test_format_1_which_may_hold_relative_paths_is_refused_as_older() -> None:
     older = to_bytes(WHOLE)[:4] + b"\x00\x01" + to_bytes(WHOLE)[6:]
-    with pytest.raises(StoreError, match="found provenance format 1, expected 4: an older"):
+    with pytest.raises(StoreError, match="found provenance format 1, expected 5: an older"):
         from_bytes(older)
 
 
@@ -149,7 +149,7 @@ def test_format_2_is_read_unless_code_goes_on_after_a_graph_break_whose_lines_ma
     )
     before = [_in_format(2, each) for each in (WHOLE, resumed)]
     assert from_bytes(before[0]) == WHOLE
-    with pytest.raises(StoreError, match="found provenance format 2, expected 4: an older"):
+    with pytest.raises(StoreError, match="found provenance format 2, expected 5: an older"):
         from_bytes(before[1])
     assert [encoding.state_of(each) for each in before] == [EntryState.OK, EntryState.OLDER]
     assert [encoding.is_current(each) for each in before] == [True, False]
@@ -163,7 +163,7 @@ def test_formats_2_and_3_are_read_unless_they_have_a_region() -> None:
         before = [_in_format(number, each) for each in (WHOLE, region)]
         assert from_bytes(before[0]) == WHOLE
         with pytest.raises(
-            StoreError, match=f"found provenance format {number}, expected 4: an older"
+            StoreError, match=f"found provenance format {number}, expected 5: an older"
         ):
             from_bytes(before[1])
         assert [encoding.state_of(each) for each in before] == [EntryState.OK, EntryState.OLDER]
@@ -244,3 +244,24 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_one_sentence(tmp_path: P
     (tmp_path / "profiler_ext").write_text("a file")
     with pytest.raises(OutputError):
         keep(tmp_path / "profiler_ext", "fkey", WHOLE)
+
+
+def test_format_4_is_read_whose_keys_had_other_names() -> None:
+    record = with_digest(
+        dataclasses.replace(
+            WHOLE,
+            entry_calls=(("mul", "aten.mul.Tensor"),),
+            is_inferred=True,
+            parameter_inputs=((0, 1, "up.weight"),),
+        )
+    )
+    plain = msgspec.json.decode(zlib.decompress(to_bytes(record)[6:]))
+    for name, before in {
+        "entry_calls": "entered",
+        "is_inferred": "is_told",
+        "parameter_inputs": "held_inputs",
+    }.items():
+        plain[before] = plain.pop(name)
+    older = to_bytes(record)[:4] + b"\x00\x04" + zlib.compress(msgspec.json.encode(plain))
+    assert from_bytes(older) == record
+    assert (encoding.state_of(older), encoding.is_current(older)) == (EntryState.OK, True)

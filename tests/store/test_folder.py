@@ -142,5 +142,5 @@ def test_an_entry_is_read_or_named_with_what_is_wrong(
 
 
 def test_the_format_is_the_fourth(tmp_path: Path) -> None:
-    assert (encoding.FORMAT, to_bytes(record())[4:6]) == (4, b"\x00\x04")
+    assert (encoding.FORMAT, to_bytes(record())[4:6]) == (5, b"\x00\x05")
     assert from_bytes(to_bytes(record())) == record()

@@ -107,7 +107,7 @@ def test_a_recorded_session_says_what_was_profiled_and_the_ledger():
     assert document.heading == (
         "examples/mlp.py · torch 2.11.0+cu130 · NVIDIA H200 · 2 steps · 64 launches"
     )
-    assert document.ledger == (
+    assert document.breakdown == (
         Account("compiled: attributed to source", 87_839),
         Account("eager: attributed to ATen ops only", 67_583),
         Account("device idle", 4_733_545),
@@ -119,7 +119,7 @@ def test_a_recorded_session_says_what_was_profiled_and_the_ledger():
         inclusive_ns=47_392,
         file=0,
         line=21,
-        near="latency",
+        roofline="latency",
     )
 
 
@@ -127,7 +127,7 @@ def test_a_row_says_how_near_it_is_to_its_roofline_and_what_it_could_save():
     analysis = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
     shown = make_document(analysis).tables
     found = {
-        name: [(row.names[0], row.near, row.could_save_ns) for row in rows if row.could_save_ns]
+        name: [(row.names[0], row.roofline, row.could_save_ns) for row in rows if row.could_save_ns]
         for name, rows in (("line", shown.line), ("module", shown.module), ("kernel", shown.kernel))
     }
     assert found == {
@@ -139,12 +139,12 @@ def test_a_row_says_how_near_it_is_to_its_roofline_and_what_it_could_save():
 
 def test_what_to_do_first_is_what_the_rules_found():
     session = load(FIXTURES / "findings" / f"pageable_copy{SESSION}")
-    first = make_document(session.analysis).first
-    (found,), told = first.found, session.found.found[0]
-    assert first.title == "Top recommendations (step 15.1 ms)"
-    assert (found.at_stake, found.what) == (" ".join(time_at_stake_texts(told)), told.what)
-    assert (found.why, found.remedy, first.more) == (why_text(told), told.remedy, "")
-    assert found.where.startswith("flaws.py:147 · ")
+    first = make_document(session.analysis).recommendations
+    (found,), told = first.findings, session.found.found[0]
+    assert first.title == "Top recommendations: step 15.1 ms"
+    assert (found.saving, found.summary) == (" ".join(time_at_stake_texts(told)), told.summary)
+    assert (found.evidence, found.remedy, first.more) == (why_text(told), told.remedy, "")
+    assert found.location.startswith("flaws.py:147 · ")
 
 
 def test_of_more_findings_than_are_shown_it_is_said_how_many_and_where():
@@ -152,7 +152,7 @@ def test_of_more_findings_than_are_shown_it_is_said_how_many_and_where():
     told = find(analysis)
     many = replace(told, found=told.found * 8)
     first = top_findings(many, analysis.recording.settings)
-    assert (len(first.found), first.more) == (5, "and 3 more: profiler-ext report --findings")
+    assert (len(first.findings), first.more) == (5, "and 3 more: profiler-ext report --findings")
 
 
 def test_a_source_is_whole_where_its_recorded_lines_still_stand():
@@ -188,7 +188,7 @@ def test_a_session_without_steps_is_shown_empty(tmp_path):
     analysis.launches.step[:] = type(analysis.launches.step)(0, mask=True)[()]
     path = write_attribution(analysis, tmp_path, "rank0")
     document = json.loads(read_checked(path))
-    assert (document["steps"], document["parts"], document["ledger"]) == (0, [], [])
+    assert (document["steps"], document["parts"], document["breakdown"]) == (0, [], [])
 
 
 def test_the_same_session_gives_the_same_bytes(tmp_path):
@@ -236,8 +236,8 @@ def changed(**values) -> bytes:
         (changed(parts=[[1, 2]]), "r.gz is no attribution of profiler-ext"),
         (changed(heading=5), r"r.gz is no attribution .*\$.heading"),
         (
-            changed(version=2, tables=None),
-            r"newer profiler-ext \(version 2; this one reads",
+            changed(version=3, tables=None),
+            r"newer profiler-ext \(version 3; this one reads",
         ),
     ],
 )
@@ -246,6 +246,30 @@ def test_a_foreign_or_half_written_file_says_so_in_one_sentence(tmp_path, conten
     path.write_bytes(content)
     with pytest.raises(TraceError, match=message):
         read_checked(path)
+
+
+def test_a_file_of_version_1_is_read_with_the_names_of_today(tmp_path):
+    now = encoded(make_document(load(FIXTURES / "findings" / f"pageable_copy{SESSION}").analysis))
+    plain = json.loads(gzip.decompress(now))
+    before = plain | {"version": 1}
+    for name, earlier in (("breakdown", "ledger"), ("overview", "said")):
+        before[earlier] = before.pop(name)
+    del before["recommendations"]
+    finding = {"saving": "at_stake", "summary": "what", "location": "where", "evidence": "why"}
+    first = dict(plain["recommendations"])
+    first["found"] = [
+        {finding.get(name, name): text for name, text in each.items()}
+        for each in first.pop("findings")
+    ]
+    before["first"] = first
+    before["tables"] = {
+        by: [{"near" if k == "roofline" else k: v for k, v in row.items()} for row in rows]
+        for by, rows in before["tables"].items()
+    }
+    assert any("near" in row for row in before["tables"]["line"])
+    path = tmp_path / "r.gz"
+    path.write_bytes(gzip.compress(json.dumps(before).encode()))
+    assert json.loads(read_checked(path)) == plain
 
 
 def test_a_file_that_went_away_says_so(tmp_path):

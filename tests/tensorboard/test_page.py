@@ -49,8 +49,8 @@ def turn_to(frame, title: str) -> None:
 
 def test_the_lines_stand_with_the_largest_first(view):
     assert heads(view) == [
-        "time/step", "part", "", "line", "code", "forward", "backward", "recompute", "optimizer",
-        "other", "inclusive", "launches/step", "roofline",
+        "time/step", "% device", "", "line", "code", "forward", "backward", "recompute",
+        "optimizer", "other", "inclusive", "launches/step", "roofline",
     ]  # fmt: skip
     assert list(zip(cells(view, 1), cells(view, 4), strict=True)) == [
         ("33.8 us", "(no source line)"),
@@ -59,23 +59,46 @@ def test_the_lines_stand_with_the_largest_first(view):
         ("4.49 us", "examples/mlp.py:20"),
     ]
     assert cells(view, 13) == ["", "latency", "launch", "launch"]
+
+
+def test_one_line_says_what_was_recorded_and_one_what_to_change_first(view):
+    document = make_document(mlp().analysis)
+    (found,) = document.recommendations.findings
+    lines = view.locator(".heading p").all_inner_texts()
+    assert lines == [
+        f"first/rank0 \u00b7 {document.heading}",
+        f"Top recommendation: {found.saving} {found.summary}",
+    ]
+
+
+def test_the_table_comes_first_with_forward_and_backward_in_sight_at_900_px(view, browser):
+    browser[0].set_viewport_size({"width": 900, "height": 800})
+    table = view.locator(".content").bounding_box()
+    assert table["y"] < 300
+    for title in ("forward", "backward"):
+        box = view.locator(".content th", has_text=title).bounding_box()
+        assert box["x"] + box["width"] < table["x"] + table["width"] < 900
+    assert view.locator(".summary").bounding_box()["y"] > table["y"] + table["height"]
+    browser[0].set_viewport_size({"width": 1400, "height": 900})
+
+
+def test_the_breakdown_stands_below_the_table(view):
     assert view.locator(".summary h1").all_inner_texts() == ["first/rank0"]
-    assert (
-        "1.8% compiled: attributed to source, 43.9 us a step"
-        in view.locator("li").all_inner_texts()
-    )
+    rows = view.locator(".summary table tr").all_inner_texts()
+    assert "compiled: attributed to source\t43.9 us\t1.8%" in rows
 
 
-def test_what_to_do_first_stands_above_the_ledger(view):
-    first = make_document(mlp().analysis).first
-    assert view.locator(".summary h2").inner_text() == first.title
-    (item,) = view.locator(".summary details").all()
-    (found,) = first.found
-    assert item.inner_text() == f"{found.at_stake} {found.what}"
+def test_the_recommendations_stand_above_the_breakdown(view):
+    first = make_document(mlp().analysis).recommendations
+    titles = view.locator(".summary h2").all_inner_texts()
+    assert titles == [first.title, "Step time breakdown"]
+    item = view.locator(".summary details").first
+    (found,) = first.findings
+    assert item.inner_text() == f"{found.saving} {found.summary}"
     item.locator("summary").click()
     assert item.inner_text().split("\n\n") == [
-        f"{found.at_stake} {found.what}",
-        found.why,
+        f"{found.saving} {found.summary}",
+        found.evidence,
         f"Try: {found.remedy}",
     ]
 
@@ -143,7 +166,7 @@ def test_from_a_line_to_its_source_and_from_a_line_of_the_source_to_its_launches
 def test_the_modules_count_those_below_them(view):
     turn_to(view, "Modules")
     view.get_by_label("search").fill("model itself")
-    assert cells(view, 5) == ["MLP"]
+    assert cells(view, heads(view).index("class") + 1) == ["MLP"]
     assert "with submodules" in heads(view)
 
 

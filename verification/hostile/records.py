@@ -89,10 +89,12 @@ CASES = {
     "a huge index": _on_graph(lambda graph: graph.update(index=2**62)),
     "all graphs twice": Case(changed(_doubled)),
     "300 times one graph": Case(changed(_many_graphs)),
-    "a graph cut from itself": _on_graph(lambda graph: graph.update(cut_from=0)),
-    "a graph cut from one that is not there": _on_graph(lambda graph: graph.update(cut_from=99)),
+    "a graph cut from itself": _on_graph(lambda graph: graph.update(parent_graph=0)),
+    "a graph cut from one that is not there": _on_graph(
+        lambda graph: graph.update(parent_graph=99)
+    ),
     "graphs cut from each other": _all_graphs(
-        lambda at, graph: graph.update(cut_from=at ^ 1), "nested_region"
+        lambda at, graph: graph.update(parent_graph=at ^ 1), "nested_region"
     ),
     "every graph of one compile": _all_graphs(
         lambda at, graph: graph.update(compile_id="0/0", key=None), "compiled_autograd"
@@ -131,7 +133,7 @@ CASES = {
     "marks of huge numbers": Case(_marked("profiler_ext: graph " + "9" * 5000)),
     "a mark that says all twice": Case(_marked("profiler_ext: graph 0 graph 0 module 0")),
     "inputs copied that are not there": _on_graph(
-        lambda graph: graph.update(copied_inputs=[["nobody"]], copied_otherwise=[[["no"]]]),
+        lambda graph: graph.update(copied_inputs=[["nobody"]], other_copied_inputs=[[["no"]]]),
         "cudagraphs",
     ),
     "two nodes of one name": _on_nodes(lambda nodes: [n.update(name="mm") for n in nodes]),
@@ -216,8 +218,8 @@ CASES = {
     "a huge rank": _settings(rank=2**62, world_size=-1),
     "a world of nobody": _settings(world_size=0),
     "a step source that is odd": _settings(step_source="\ud800\n"),
-    "a step below zero before the recording": _settings(steps_before_ns=[5, -1]),
-    "endless steps before the recording": _settings(steps_before_ns=[2**63]),
+    "a step below zero before the recording": _settings(unprofiled_steps_ns=[5, -1]),
+    "endless steps before the recording": _settings(unprofiled_steps_ns=[2**63]),
     "a command of odd text": _settings(command=["\ud800", "\0", "\n", "x" * 100_000]),
     "roots that are odd": _settings(user_roots=["", "/", ".", "\0", "\ud800"], library_roots=[""]),
     "a torch version that is odd": _settings(torch_version="\ud800"),

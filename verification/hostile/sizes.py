@@ -45,7 +45,7 @@ def _lines(whole: Json, launches: int = 50_000) -> None:
         positions=tuple(Position(None, 0, n % 1000 + 1) for n in range(launches)),
         threads=(thread_positions(1, [*times], [*range(launches)]),),
         clock=(ClockMark(0, -1, 1_001),),
-        until_ns=times[-1] + 10_000,
+        end_ns=times[-1] + 10_000,
     )
     whole[OURS]["python"] = msgspec.to_builtins(python)
 

@@ -30,15 +30,17 @@ function alone(run, by, rows, phase, names) {
   const shown = phase ? [phase] : data.phases;
   const parts = (row) => shown.map((each) => [each, perStep(run, row.cells[0], each)]);
   const steps = Math.max(data.steps, 1);
+  const beside = by === "line" ? 2 : 1; // a line's code stands beside it
   const spent = shown.filter((each) => sum(rows.map((row) => perStep(run, row.cells[0], each))));
   const phases = by === "phase" || phase ? [] : spent.map((each) =>
     numbers(phaseText(each), (row) => perStep(run, row.cells[0], each), spentText));
   return [
     numbers("time/step", time, spentText),
-    numbers("part", time, (ns) => percentText(ns, total, "")),
-    { title: "", kind: "name", show: (row) => phaseBar(parts(row), most) },
-    ...names,
+    numbers("% device", time, (ns) => percentText(ns, total, "")),
+    { title: "", kind: "bars", show: (row) => phaseBar(parts(row), most) },
+    ...names.slice(0, beside),
     ...phases,
+    ...names.slice(beside),
     ...(by === "module" ? [numbers("with submodules", below(rows, time), spentText, BELOW)] : []),
     ...(phase ? [] : [
       ...(by === "kernel" ? [] : [
@@ -52,9 +54,9 @@ function alone(run, by, rows, phase, names) {
 
 function rooflines(rows, steps) {
   const saved = (row) => (row.cells[0].could_save_ns ?? 0) / steps;
-  const near = (row) => row.cells[0].near || null;
+  const roofline = (row) => row.cells[0].roofline || null;
   return [
-    ...(rows.some(near) ? [textColumn("roofline", near)] : []),
+    ...(rows.some(roofline) ? [textColumn("roofline", roofline)] : []),
     ...(rows.some(saved) ? [numbers("max saving", saved, spentText, COULD_SAVE)] : []),
   ];
 }

@@ -75,7 +75,10 @@ export class Page {
     this.content = element("div", { class: "content" });
     this.aside = element("div", {});
     this.fill();
-    return [...this.runs.map((run) => summary(run)), this.bar(), this.content, this.aside];
+    return [
+      ...this.runs.map(heading), this.bar(), this.content, this.aside,
+      element("div", { class: "summaries" }, ...this.runs.map(summary)),
+    ];
   }
 
   bar() {
@@ -177,17 +180,17 @@ export class Page {
   }
 }
 
-function findings(first) {
-  if (!first) return [];
-  const items = first.found.map((each) => element("details", {},
-    element("summary", {}, element("b", {}, each.at_stake), ` ${each.what}`),
-    ...[each.where, each.why].filter(Boolean).map((text) =>
+function findings(recommendations) {
+  if (!recommendations) return [];
+  const items = recommendations.findings.map((each) => element("details", {},
+    element("summary", {}, element("b", {}, each.saving), ` ${each.summary}`),
+    ...[each.location, each.evidence].filter(Boolean).map((text) =>
       element("p", { class: "quiet" }, text)),
     element("p", {}, `Try: ${each.remedy}`)));
   return [
-    element("h2", {}, first.title),
+    element("h2", {}, recommendations.title),
     ...items,
-    ...(first.more ? [element("p", { class: "quiet" }, first.more)] : []),
+    ...(recommendations.more ? [element("p", { class: "quiet" }, recommendations.more)] : []),
   ];
 }
 
@@ -201,17 +204,31 @@ function choice(label, options, value, onPick) {
   return element("select", { "aria-label": label, change: (event) => onPick(event.target.value) }, made);
 }
 
+// One line of what was recorded and one of what to change first; the rest stands below the table.
+function heading(run) {
+  const { recommendations, heading: recorded, notes } = run.data;
+  const top = recommendations?.findings[0];
+  const more = notes.length ? ` \u00b7 ${notes.length === 1 ? "a note" : `${notes.length} notes`} below` : "";
+  return element("header", { class: "heading" },
+    element("p", {}, element("b", {}, run.name), ` \u00b7 ${recorded}${more}`),
+    top ? element("p", { class: "quiet" }, "Top recommendation: ",
+      element("b", {}, top.saving), ` ${top.summary}`) : null);
+}
+
 function summary(run) {
-  const { heading, ledger, notes, said, steps } = run.data;
-  const wall = sum(ledger.map((each) => each.duration_ns));
-  const accounts = ledger.map((each) => element("li", {},
-    `${percentText(each.duration_ns, wall, "")} ${each.name}, ` +
-    `${spentText(each.duration_ns / Math.max(steps, 1))} a step`));
+  const { breakdown, notes, overview, steps } = run.data;
+  const wall = sum(breakdown.map((each) => each.duration_ns));
+  const accounts = breakdown.map((each) => element("tr", {},
+    element("td", {}, each.name),
+    element("td", { class: "number" }, spentText(each.duration_ns / Math.max(steps, 1))),
+    element("td", { class: "number" }, percentText(each.duration_ns, wall, ""))));
+  const sentences = (overview ?? []).map((sentence) => element("p", {}, sentence));
   return element("section", { class: "summary" },
     element("h1", {}, run.name),
-    element("p", {}, heading),
-    ...findings(run.data.first),
     ...notes.map((note) => element("p", { class: "message" }, note)),
-    element("ul", {}, ...accounts),
-    ...(said ?? []).map((sentence) => element("p", {}, sentence)));
+    ...findings(run.data.recommendations),
+    element("h2", {}, "Step time breakdown"),
+    element("table", {}, element("tbody", {}, ...accounts)),
+    sentences.length ? element("details", {},
+      element("summary", {}, "Attribution and idle time"), ...sentences) : null);
 }

@@ -27,8 +27,8 @@ class Regions:
     def __init__(self, graphs: Sequence[GraphInstance]) -> None:
         members = defaultdict[int, list[int]](list)
         for at, graph in enumerate(graphs):
-            if graph.cut_from is not None:
-                members[graph.cut_from].append(at)
+            if graph.parent_graph is not None:
+                members[graph.parent_graph].append(at)
         self._place = {
             at: (place, len(own)) for own in members.values() for place, at in enumerate(own)
         }

@@ -65,14 +65,14 @@ def _copies(
     copies = [at for at, item in enumerate(items) if glue[at] and item.name == _COPY]
     # Work without its operator may be one more copy, so their number is inconclusive.
     is_open = any(g and u.on_device and not u.replayed for g, u in zip(glue, items, strict=True))
-    noted = () if is_open and graph.copied_otherwise else _noted(graph, len(copies))
+    noted = () if is_open and graph.other_copied_inputs else _noted(graph, len(copies))
     pairs = zip(copies, noted, strict=True) if noted else ()
     return {at: _copy([nodes[n] for n in names]) for at, names in pairs if set(names) <= set(nodes)}
 
 
 def _noted(graph: GraphInstance, copies: int) -> tuple[tuple[str, ...], ...]:
     """Return the recorded inputs of each copy of a call; none where its recordings differ."""
-    recorded = (graph.copied_inputs, *graph.copied_otherwise)
+    recorded = (graph.copied_inputs, *graph.other_copied_inputs)
     copying = {tuple(filter(None, inputs)) for inputs in recorded}
     fitting = [noted for noted in copying if len(noted) == copies]
     return fitting[0] if len(fitting) == 1 else ()
@@ -225,7 +225,7 @@ class CompiledAttributor:
 
     def _is_from_code(self, invocation: Invocation) -> bool:
         graph = self._graph(invocation)
-        return graph is not None and graph.is_told
+        return graph is not None and graph.is_inferred
 
     def _site_places(
         self, invocation: Invocation, site: CallSite

@@ -139,7 +139,7 @@ class EagerLines:
             return
         self._stacks = positions.Stacks(lines)
         self._positions = positions.PositionsOfThreads(lines, clock)
-        self._until_ns = int(clock.on_trace(np.array([lines.until_ns], dtype=np.int64))[0])
+        self._end_ns = int(clock.on_trace(np.array([lines.end_ns], dtype=np.int64))[0])
         self._overhang_ns = max_call_overhang_ns(self._enclosing, self._enqueued)
         self._is_out_of_order = launches.out_of_order(self._events, self._enqueued)
         self._order = EngineOrder(self._enclosing)
@@ -197,7 +197,7 @@ class EagerLines:
         engine = int(self._enclosing.engine[row])
         if engine == NO_ROW:
             is_nowhere = (
-                position == positions.NO_POSITION and self._events.start_ns[row] <= self._until_ns
+                position == positions.NO_POSITION and self._events.start_ns[row] <= self._end_ns
             )
             own = self._stacks.state(position)
             ran = replace(self._line_that_ran(own, row), in_module=own.in_module)
@@ -205,7 +205,7 @@ class EagerLines:
         above = self._stacks.depth(self._during(engine))
         state = self._stacks.state(position, above)
         if not state.stack and state.is_line_known:
-            if state.recomputes:
+            if state.is_recompute:
                 first = self._stacks.first_module(position, above)
                 return self._of_checkpoint(engine, first, state.module)
             if names.evaluated_function(self._events.name[engine]) == names.ACCUMULATE_GRAD:
@@ -235,7 +235,7 @@ class EagerLines:
         if not state.is_line_known:
             return EagerLine(module=state.module, gap=GapReason.LINE_OF_HOT_CODE)
         if not state.stack:
-            is_late = int(self._events.start_ns[row]) > self._until_ns
+            is_late = int(self._events.start_ns[row]) > self._end_ns
             return EagerLine(gap=GapReason.LINES_FULL if is_late else GapReason.NO_LINE_RAN)
         return EagerLine(state.stack, state.module, EagerEvidence.RAN)
 
@@ -244,7 +244,7 @@ class EagerLines:
         own = self._line_that_ran(state, row)
         forward = self._of_forward(engine)
         own = replace(own, module=own.module or forward.module)
-        if state.recomputes:
+        if state.is_recompute:
             return replace(own, phase=Phase.RECOMPUTE, linked_by=ForwardEvidence.RECOMPUTED)
         if not self._is_of_node(row, engine):
             return replace(own, linked_by=ForwardEvidence.HOOK)

@@ -119,7 +119,7 @@ def _recorded(graph: GraphInstance | None) -> dict[str, FxNode]:
 
 def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> dict[str, FxNode]:
     """The nodes of a cached backward by their new names: the same calls, in order."""
-    entered = graph.entered if graph else ()
+    entered = graph.entry_calls if graph else ()
     copied = fx.dependent_calls(gm.graph) if gm else ()
     if [target for _, target in entered] != [target for _, target in copied]:
         return {}

@@ -67,14 +67,14 @@ def describe_inputs(given: Iterable[torch.fx.Node], compilation: Compilation) ->
     )
 
 
-def held_inputs(
+def parameter_inputs(
     given: Sequence[torch.fx.Node], dynamo: dynamo_graph.DynamoGraph | None
 ) -> tuple[tuple[int, int, str], ...] | None:
     """Return the inputs of a part's graph that modules hold; ``None`` for a whole graph."""
-    if dynamo is None or dynamo.held_inputs is None:
+    if dynamo is None or dynamo.parameter_inputs is None:
         return None
     arguments = [(at, inputs.argument_of(node)) for at, node in enumerate(given)]
-    held = dynamo.held_inputs
+    held = dynamo.parameter_inputs
     return tuple((at, of, held[of]) for at, of in arguments if of is not None and of in held)
 
 

@@ -118,7 +118,7 @@ class RegisteredGraph:
                 library_kernels=(),
                 stored_kernels=(),
                 copied_inputs=(),
-                copied_otherwise=(),
+                other_copied_inputs=(),
                 output_module=None,
                 gaps=(_FREED,),
             )

@@ -122,8 +122,8 @@ def _freshly_traced(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
     nodes += fx_nodes.describe_nested(fx_nodes.nested_nodes(inner.gm), compilation)
     nodes += fx_nodes.describe_inputs(inputs.all_inputs(inner.gm), compilation)
     joint = compilation.joint_of(inner.gm.graph)
-    held = fx_nodes.held_inputs(inputs.all_inputs(inner.gm), compiles.traced_from(joint))
-    return TracedGraph(nodes, joint.id if joint else None, held_inputs=held)
+    held = fx_nodes.parameter_inputs(inputs.all_inputs(inner.gm), compiles.traced_from(joint))
+    return TracedGraph(nodes, joint.id if joint else None, parameter_inputs=held)
 
 
 CopiedInputs = tuple[tuple[str, ...], ...]
@@ -269,7 +269,7 @@ class Registry:
             # which ones is unknown.
             is_consistent = len(set(map(len, kept))) == 1
             first, *others = kept if is_consistent else [()]
-            graph.change(copied_inputs=first, copied_otherwise=tuple(others))
+            graph.change(copied_inputs=first, other_copied_inputs=tuple(others))
 
     def register(self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int) -> int:
         """Make the instance of an artifact that has become ready."""
@@ -309,7 +309,7 @@ class Registry:
             compile_ns=time.perf_counter_ns() - (inner.started_ns if inner else started_ns),
             output_module=inductor.output_module(artifact),
             provenance=None,
-            cut_from=region.outer_graph.number if region else None,
+            parent_graph=region.outer_graph.number if region else None,
         )
 
     def _add(self, artifact: Any, kept: RegisteredGraph, *, is_replayed: bool) -> int:

@@ -147,7 +147,7 @@ def seal(
     call_sites, parts = split or (_without_bucket_nodes(sealed, gm.graph.nodes, compilation), ())
     joint = compilation.joint_of(gm.graph)
     dynamo = compiles.traced_from(joint)
-    held = try_run(_HELD, _held_inputs, gm, dynamo)
+    held = try_run(_HELD, _parameter_inputs, gm, dynamo)
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
@@ -157,11 +157,11 @@ def seal(
         joint=joint.id or None if joint else None,
         dynamo_digest=None,
         nodes=(*nodes, *parts),
-        entered=compiles.inner.order if is_backward and compiles.inner else (),
+        entry_calls=compiles.inner.order if is_backward and compiles.inner else (),
         call_sites=call_sites,
         gaps=(*unverified, *failed()),
         # Of a part whose inputs are unknown, no module is known.
-        held_inputs=() if held is None else held.paths,
+        parameter_inputs=() if held is None else held.paths,
     )
     return with_digest(bound(provenance, dynamo))
 
@@ -194,8 +194,8 @@ class _ModuleInputs(NamedTuple):
     paths: tuple[tuple[int, int, str], ...] | None
 
 
-def _held_inputs(gm: torch.fx.GraphModule, dynamo: DynamoGraph | None) -> _ModuleInputs:
-    return _ModuleInputs(fx_nodes.held_inputs(inputs.all_inputs(gm), dynamo))
+def _parameter_inputs(gm: torch.fx.GraphModule, dynamo: DynamoGraph | None) -> _ModuleInputs:
+    return _ModuleInputs(fx_nodes.parameter_inputs(inputs.all_inputs(gm), dynamo))
 
 
 def _without_bucket_nodes(

@@ -23,7 +23,7 @@ from profiler_ext.records.provenance import Gap
 from profiler_ext.torch_compat import compile_reports, patches, points, process
 from profiler_ext.torch_compat.compile_reports import CompiledFunction
 
-_OWNER = re.compile(r"^(?P<of>!?[0-9/]+): ")
+_OWNER = re.compile(r"^(?P<compile_id>!?[0-9/]+): ")
 _STACK = "\nUser stack trace:\n"
 _PLACE = re.compile(r'^\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$')
 
@@ -37,8 +37,8 @@ def recompilation(reason_text: str) -> compiles.Recompilation:
     """
     text, _, stack = reason_text.partition(_STACK)
     owner = _OWNER.match(text)
-    of, guard = (owner["of"], text[owner.end() :]) if owner else ("", text)
-    return compiles.Recompilation(of, guard, _frames(stack.splitlines()))
+    compile_id, guard = (owner["compile_id"], text[owner.end() :]) if owner else ("", text)
+    return compiles.Recompilation(compile_id, guard, _frames(stack.splitlines()))
 
 
 def _frames(lines: list[str]) -> tuple[Frame, ...]:

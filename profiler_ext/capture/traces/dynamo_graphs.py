@@ -238,5 +238,5 @@ def part_of(gm: torch.fx.GraphModule, dynamo_graph: DynamoGraph) -> DynamoGraph 
             if name in dynamo_graph.sources
         },
         places=tuple(map(source_of, nodes)),
-        held_inputs={at: path for at, path in enumerate(paths) if path is not None},
+        parameter_inputs={at: path for at, path in enumerate(paths) if path is not None},
     )

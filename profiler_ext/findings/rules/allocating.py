@@ -22,24 +22,24 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, whose memory torch does not keep")
     rows = idle_pieces(facts, vocabulary.IdleCause.ALLOCATING)
-    at_stake_ns = median_per_step(facts, rows)
-    if not at_stake_ns:
+    est_saving_ns = median_per_step(facts, rows)
+    if not est_saving_ns:
         return ()
     lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
     duration_ns = facts.analysis.idle.duration_ns
     return (
         rule.Candidate(
-            what=f"the device waits while memory is taken from the driver, {_when(facts, rows)}",
-            at_stake_ns=at_stake_ns,
-            sureness=finding.Confidence.ESTIMATED,
+            summary=f"the device waits while memory is taken from the driver, {_when(facts, rows)}",
+            est_saving_ns=est_saving_ns,
+            confidence=finding.Confidence.ESTIMATED,
             remedy=(
                 "remove torch.cuda.empty_cache(); keep sizes equal, or set "
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
             ),
-            where=max(lines, key=lambda where: int(np.sum(duration_ns[lines[where]]))),
-            why=(
+            location=max(lines, key=lambda where: int(np.sum(duration_ns[lines[where]]))),
+            evidence=(
                 finding.Figure("idle spans a step", idle_spans_per_step(facts, rows)),
-                finding.Figure("idle meanwhile", at_stake_ns, finding.FigureUnit.NS),
+                finding.Figure("idle meanwhile", est_saving_ns, finding.FigureUnit.NS),
             ),
             idle=rows,
         ),

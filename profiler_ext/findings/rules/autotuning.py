@@ -15,7 +15,7 @@ from math import ceil, prod
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
@@ -163,19 +163,19 @@ def _candidate(facts: Facts, launches: Ints, of_longest: TunedTemplate) -> Candi
     run_size = int(of_longest.run_size[of_longest.launches == longest][0])
     own, other = of_longest.tile
     return Candidate(
-        what="matmuls run kernels that autotuning chose for another size",
-        at_stake_ns=0,
-        stake=Stake.UNKNOWN,
-        sureness=Confidence.ESTIMATED,
+        summary="matmuls run kernels that autotuning chose for another size",
+        est_saving_ns=0,
+        saving_per=SavingPer.UNKNOWN,
+        confidence=Confidence.ESTIMATED,
         remedy=(
             "make the first call with the usual size, which autotuning then times "
             "(once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, as caches keep its "
             "choice); or dynamic=False for few sizes"
         ),
-        where=location_of(
+        location=location_of(
             facts.place(longest), facts.launches.kernel[longest], facts.compile_id(longest)
         ),
-        why=(
+        evidence=(
             *count_and_time(facts, launches),
             Figure("the longest was chosen for a size of", of_longest.tuned_size),
             Figure("and runs with", run_size),

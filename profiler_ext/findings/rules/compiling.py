@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from statistics import median_low
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
+from profiler_ext.findings.finding import (
+    NOWHERE,
+    Confidence,
+    Figure,
+    FigureUnit,
+    Location,
+    SavingPer,
+)
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.analysis import Step
 from profiler_ext.records.compiles import Compilation, CompileKind
@@ -33,18 +40,18 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     longest = max(in_steps, key=lambda each: each.duration_ns)
     return (
         Candidate(
-            what="torch compiles in every step"
+            summary="torch compiles in every step"
             if is_steady
             else "torch compiled during the recorded steps",
-            at_stake_ns=median_low(spent) if is_steady else sum(spent) // len(spent),
-            of_ns=None
+            est_saving_ns=median_low(spent) if is_steady else sum(spent) // len(spent),
+            total_ns=None
             if is_steady
             else (sum(step.wall_ns for step in facts.analysis.steps) // len(facts.analysis.steps)),
-            stake=Stake.STEP if is_steady else Stake.WINDOW,
-            sureness=Confidence.MEASURED,
+            saving_per=SavingPer.STEP if is_steady else SavingPer.WINDOW,
+            confidence=Confidence.MEASURED,
             remedy=_STEADY if is_steady else _LATER,
-            where=_where(longest),
-            why=(
+            location=_where(longest),
+            evidence=(
                 Figure("compiles in these steps", len(in_steps)),
                 Figure("they take", sum(spent), FigureUnit.NS),
                 Figure("steps with some", sum(each > 0 for each in spent)),

@@ -23,15 +23,15 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not len(rows):
         return ()
     lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
-    at_stake_ns = median_per_step(facts, rows)
+    est_saving_ns = median_per_step(facts, rows)
     return (
         rule.Candidate(
-            what="GPU idle: waiting for the data loader",
-            at_stake_ns=at_stake_ns,
-            sureness=finding.Confidence.UPPER_BOUND,
+            summary="GPU idle: waiting for the data loader",
+            est_saving_ns=est_saving_ns,
+            confidence=finding.Confidence.UPPER_BOUND,
             remedy=_remedy(facts),
-            where=max(lines, key=lambda where: median_per_step(facts, lines[where])),
-            why=(finding.Figure("idle while it loads", at_stake_ns, finding.FigureUnit.NS),),
+            location=max(lines, key=lambda where: median_per_step(facts, lines[where])),
+            evidence=(finding.Figure("idle while it loads", est_saving_ns, finding.FigureUnit.NS),),
             idle=rows,
         ),
     )

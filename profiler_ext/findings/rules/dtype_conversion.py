@@ -55,16 +55,16 @@ def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
         launches, facts.removal_saving_ns(launches, of_op=_CONVERTING)
     )
     return Candidate(
-        what="implicit dtype-cast kernels",
-        at_stake_ns=removal_saving_ns,
-        sureness=Confidence.UPPER_BOUND,
+        summary="implicit dtype-cast kernels",
+        est_saving_ns=removal_saving_ns,
+        confidence=Confidence.UPPER_BOUND,
         remedy=(
             "bfloat16 parameters in place of autocast in every forward (changes "
             "numerics: verify convergence), and batches converted where they are "
             "made"
         ),
-        where=location_of(facts.place(longest), facts.launches.name[longest]),
-        why=(
+        location=location_of(facts.place(longest), facts.launches.name[longest]),
+        evidence=(
             Figure("conversions a step", facts.launches_per_step(launches)),
             Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
             *launching(facts, launches, removal_saving_ns),

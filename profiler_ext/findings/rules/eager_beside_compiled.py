@@ -44,15 +44,17 @@ def _candidate(facts: Facts, lines: list[Ints]) -> rule.Candidate:
     launches = np.sort(np.concatenate(lines))
     longest = facts.longest(launches)
     return rule.Candidate(
-        what="unfused eager ops next to compiled graphs",
-        at_stake_ns=int(_FUSED_AWAY * facts.median_per_step(launches, facts.critical_ns(launches))),
-        sureness=finding.Confidence.ESTIMATED,
+        summary="unfused eager ops next to compiled graphs",
+        est_saving_ns=int(
+            _FUSED_AWAY * facts.median_per_step(launches, facts.critical_ns(launches))
+        ),
+        confidence=finding.Confidence.ESTIMATED,
         remedy=(
             "torch.compile one function that calls the model and computes the "
             "loss, so that these lines are fused too"
         ),
-        where=location_of(facts.place(longest)),
-        why=(*rule.count_and_time(facts, launches), finding.Figure("lines", len(lines))),
+        location=location_of(facts.place(longest)),
+        evidence=(*rule.count_and_time(facts, launches), finding.Figure("lines", len(lines))),
         launches=launches,
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings import collectives, rule
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
@@ -106,9 +106,9 @@ def _candidate(
     overlappable_ns = _overlappable_ns(facts, launches, part, passes)
     # What hiding such transfers wins; no step gets shorter than what the CPU needs.
     won_ns = int(_SAVED_PART * min(spent_ns, overlappable_ns) - _SLOWDOWN_PART * overlappable_ns)
-    at_stake_ns = min(won_ns, facts.training.step_ns - facts.training.cpu_ns)
+    est_saving_ns = min(won_ns, facts.training.step_ns - facts.training.cpu_ns)
     is_unsure = part is _Part.AWAITED and not is_measured
-    if is_unsure or at_stake_ns < _MIN_FRACTION * facts.step_ns:
+    if is_unsure or est_saving_ns < _MIN_FRACTION * facts.step_ns:
         return None
     # Tell whether FSDP has so few units that a remedy makes more of them, which the CPU pays.
     count = facts.launches_per_step(launches) // int(passes.count[launches].max())
@@ -117,13 +117,13 @@ def _candidate(
     is_merged = not np.ma.getmaskarray(communication.waiting_ns[rows]).all()
     remedy = _UNITS if is_one_unit else _REMEDY[part]
     return rule.Candidate(
-        what=_WHAT[part].format(name or "a collective"),
-        at_stake_ns=at_stake_ns if is_measured else 0,
-        stake=Stake.STEP if is_measured else Stake.UNKNOWN,
-        sureness=Confidence.ESTIMATED if is_merged else Confidence.UPPER_BOUND,
+        summary=_WHAT[part].format(name or "a collective"),
+        est_saving_ns=est_saving_ns if is_measured else 0,
+        saving_per=SavingPer.STEP if is_measured else SavingPer.UNKNOWN,
+        confidence=Confidence.ESTIMATED if is_merged else Confidence.UPPER_BOUND,
         remedy=remedy if is_merged else f"{_SINGLE_RANK}{remedy}",
-        where=collectives.dominant_location(facts, rows),
-        why=(
+        location=collectives.dominant_location(facts, rows),
+        evidence=(
             *_figures(facts, rows),
             collectives.waited(facts, rows),
             Figure("computed meanwhile, at best", overlappable_ns, FigureUnit.NS),

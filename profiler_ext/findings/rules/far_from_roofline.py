@@ -40,7 +40,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     saved_ns = np.where(facts.pace.is_critical, facts.rooflines.could_save_ns.filled(0), 0)
     known &= facts.rooflines.bound.where(*_REMEDY) & ~overlaps_collective(facts)
     chosen = np.flatnonzero(facts.in_steps(known))
-    result = sorted(_of_kernels(facts, chosen, saved_ns), key=lambda each: -each.at_stake_ns)
+    result = sorted(_of_kernels(facts, chosen, saved_ns), key=lambda each: -each.est_saving_ns)
     return tuple(result[:_MAX_SHOWN])
 
 
@@ -62,12 +62,13 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
     bound = Bound(result.bound[longest])
     roofline_ns = facts.median_per_step(launches, result.roofline_ns.filled(0)[launches])
     return Candidate(
-        what=f"a kernel takes {spent_ns / max(roofline_ns, 1):.1f} times as long as its roofline",
-        at_stake_ns=stake_ns,
-        sureness=Confidence.UPPER_BOUND,
+        summary=f"a kernel takes {spent_ns / max(roofline_ns, 1):.1f} times as long as its "
+        "roofline",
+        est_saving_ns=stake_ns,
+        confidence=Confidence.UPPER_BOUND,
         remedy=_REMEDY[bound],
-        where=location_of(facts.place(longest), kernel, facts.compile_id(longest)),
-        why=(
+        location=location_of(facts.place(longest), kernel, facts.compile_id(longest)),
+        evidence=(
             *count_and_time(facts, launches),
             Figure("at the device's best", roofline_ns, FigureUnit.NS),
             Figure("bound by", bound.words, FigureUnit.TEXT),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
 from profiler_ext.findings.rule import Candidate, Rule
 
 _MIN_STEPS = 3
@@ -24,13 +24,13 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     number = facts.analysis.steps[0].number
     return (
         Candidate(
-            what=f"step {number}, the first that was recorded, is unlike the others",
-            at_stake_ns=int((first - usual) / len(walls)),
-            of_ns=int(sum(walls) / len(walls)),
-            stake=Stake.WINDOW,
-            sureness=Confidence.MEASURED,
+            summary=f"step {number}, the first that was recorded, is unlike the others",
+            est_saving_ns=int((first - usual) / len(walls)),
+            total_ns=int(sum(walls) / len(walls)),
+            saving_per=SavingPer.WINDOW,
+            confidence=Confidence.MEASURED,
             remedy=("exclude it: profiler-ext run --skip with one more, or step= of a table"),
-            why=(
+            evidence=(
                 Figure("the first step", first, FigureUnit.NS),
                 Figure("the median of the others", usual, FigureUnit.NS),
                 Figure("the longest of the others", max(others), FigureUnit.NS),

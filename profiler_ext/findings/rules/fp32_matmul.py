@@ -38,14 +38,14 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     paced = facts.critical_ns(launches)
     moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / rooflines.REACHABLE_FRACTION
     return Candidate(
-        what="fp32 matmuls without tensor cores",
-        at_stake_ns=facts.median_per_step(
+        summary="fp32 matmuls without tensor cores",
+        est_saving_ns=facts.median_per_step(
             launches, (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
         ),
-        sureness=Confidence.ESTIMATED,
+        confidence=Confidence.ESTIMATED,
         remedy="torch.set_float32_matmul_precision('high') for TF32, or autocast to bfloat16",
-        where=location_of(facts.place(longest), facts.launches.name[longest]),
-        why=(
+        location=location_of(facts.place(longest), facts.launches.name[longest]),
+        evidence=(
             Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
             Figure("products a step", facts.launches_per_step(launches)),
             Figure("TF32 is taken to be quicker by", _TF32_SPEEDUP, FigureUnit.TIMES),

@@ -8,7 +8,14 @@ from statistics import median_low
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, time_within
-from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
+from profiler_ext.findings.finding import (
+    NOWHERE,
+    Confidence,
+    Figure,
+    FigureUnit,
+    Location,
+    SavingPer,
+)
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.compiles import Compilation, GraphBreak
@@ -64,16 +71,16 @@ def _candidate(
     opening, _, rest = own.partition("\n")
     shown = rest if opening.endswith(":") and rest.strip() else own
     return Candidate(
-        what="graph break: the device waits until the next graph is called",
-        at_stake_ns=0,
-        stake=Stake.UNKNOWN,
-        sureness=Confidence.ESTIMATED,
+        summary="graph break: the device waits until the next graph is called",
+        est_saving_ns=0,
+        saving_per=SavingPer.UNKNOWN,
+        confidence=Confidence.ESTIMATED,
         remedy=(
             "rewrite it so that Dynamo can trace it, or move it out of the model; "
             "fullgraph=True makes each break an error"
         ),
-        where=NOWHERE if frame is None else Location(frame.file, frame.line, frame.code),
-        why=(
+        location=NOWHERE if frame is None else Location(frame.file, frame.line, frame.code),
+        evidence=(
             Figure("breaks a step", len(calls) / len(steps)),
             Figure("idle on the way to the next graph", idle_ns, FigureUnit.NS),
             Figure(

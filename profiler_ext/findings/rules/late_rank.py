@@ -8,7 +8,14 @@ import numpy as np
 
 from profiler_ext.findings import collectives, rule
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
-from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
+from profiler_ext.findings.finding import (
+    NOWHERE,
+    Confidence,
+    Figure,
+    FigureUnit,
+    Location,
+    SavingPer,
+)
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import IdleCause
 
@@ -50,16 +57,16 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     where, cause_name = _dominant_cause(facts, rows)
     return (
         rule.Candidate(
-            what=f"the other ranks wait for rank {facts.analysis.recording.settings.rank}",
-            at_stake_ns=0,
-            stake=Stake.UNKNOWN,
-            sureness=Confidence.ESTIMATED,
+            summary=f"the other ranks wait for rank {facts.analysis.recording.settings.rank}",
+            est_saving_ns=0,
+            saving_per=SavingPer.UNKNOWN,
+            confidence=Confidence.ESTIMATED,
             remedy=(
                 "find what only this rank does (more work, a slower loader, "
                 "logging, checks), and share it or do it on all ranks"
             ),
-            where=where,
-            why=(
+            location=where,
+            evidence=(
                 Figure("they wait for that a step", waited_ns, FigureUnit.NS),
                 Figure("collectives that it was the last in", len(np.unique(launches))),
                 Figure("it spent more time in", cause_name, FigureUnit.TEXT),
@@ -85,13 +92,13 @@ def _judge_single_rank(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     equal_call_ids = "the quickest message" if of_stages else "the quickest that move as much"
     return (
         rule.Candidate(
-            what=what,
-            at_stake_ns=0,
-            stake=Stake.UNKNOWN,
-            sureness=Confidence.ESTIMATED,
+            summary=what,
+            est_saving_ns=0,
+            saving_per=SavingPer.UNKNOWN,
+            confidence=Confidence.ESTIMATED,
             remedy=remedy,
-            where=collectives.dominant_location(facts, rows),
-            why=(
+            location=collectives.dominant_location(facts, rows),
+            evidence=(
                 Figure("collectives a step", facts.launches_per_step(launches)),
                 Figure("exposed", facts.median_per_step(launches, exposed_ns), FigureUnit.NS),
                 Figure(f"beyond {equal_call_ids}", lost_ns, FigureUnit.NS),

@@ -66,12 +66,12 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     rows = idle_pieces(facts, *_LAUNCHING)
     of_ns = facts.step_ns - facts.training.overhead_ns
     slower_ns = max(facts.training.overhead_ns - facts.profiler_ns, 0)
-    at_stake_ns = median_per_step(facts, rows) - slower_ns
+    est_saving_ns = median_per_step(facts, rows) - slower_ns
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
     is_stream = facts.launches_per_step(launches) >= _MIN_LAUNCHES
-    if not is_stream or at_stake_ns < _MIN_IDLE * of_ns:
+    if not is_stream or est_saving_ns < _MIN_IDLE * of_ns:
         return ()
-    return (_candidate(facts, rows, (at_stake_ns, of_ns), launches),)
+    return (_candidate(facts, rows, (est_saving_ns, of_ns), launches),)
 
 
 def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints) -> Candidate:
@@ -85,13 +85,13 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
     eager_ns = facts.median_per_step(fused, facts.launches.duration_ns[fused])
     fused_ns = int(FUSION_SAVING * eager_ns)
     return Candidate(
-        what=f"GPU idle: the CPU is {_ELSEWHERE if is_python else 'launch-bound'}",
-        at_stake_ns=times_ns[0] + fused_ns,
+        summary=f"GPU idle: the CPU is {_ELSEWHERE if is_python else 'launch-bound'}",
+        est_saving_ns=times_ns[0] + fused_ns,
         busy_ns=fused_ns,
-        sureness=Confidence.ESTIMATED,
+        confidence=Confidence.ESTIMATED,
         remedy=remedy,
-        where=_where(facts, python if is_python else idle),
-        why=(
+        location=_where(facts, python if is_python else idle),
+        evidence=(
             Figure("launches a step", facts.launches_per_step(launches)),
             Figure("idle in the recorded step", median_per_step(facts, idle), FigureUnit.NS),
             *_figure_if_any("of it in such Python", python_ns if is_python else 0),

@@ -44,12 +44,12 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
     own = Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)
     return Candidate(
-        what="layout conversions around convolutions",
-        at_stake_ns=removal_saving_ns + int(_BATCH_NORM_SAVING * norms_ns),
-        sureness=Confidence.ESTIMATED,
+        summary="layout conversions around convolutions",
+        est_saving_ns=removal_saving_ns + int(_BATCH_NORM_SAVING * norms_ns),
+        confidence=Confidence.ESTIMATED,
         remedy="model.to(memory_format=torch.channels_last), and images likewise",
-        where=location_of(facts.place(longest), facts.launches.name[longest]),
-        why=(
+        location=location_of(facts.place(longest), facts.launches.name[longest]),
+        evidence=(
             Figure("changes of layout a step", facts.launches_per_step(launches)),
             Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
             *launching(facts, launches, removal_saving_ns),

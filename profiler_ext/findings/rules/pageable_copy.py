@@ -40,12 +40,12 @@ def _candidate(facts: Facts, direction: str, launches: Ints) -> Candidate:
     moved = events.bytes_moved[facts.launches.event[launches]].filled(0)
     longest = facts.longest(launches)
     return Candidate(
-        what=f"copies {'to' if direction == 'HtoD' else 'from'} the device use pageable memory",
-        at_stake_ns=facts.median_per_step(launches, _blocking_ns(facts, launches)),
-        sureness=Confidence.UPPER_BOUND,
+        summary=f"copies {'to' if direction == 'HtoD' else 'from'} the device use pageable memory",
+        est_saving_ns=facts.median_per_step(launches, _blocking_ns(facts, launches)),
+        confidence=Confidence.UPPER_BOUND,
         remedy=_REMEDY[direction],
-        where=location_of(facts.place(longest), facts.launches.name[longest]),
-        why=(
+        location=location_of(facts.place(longest), facts.launches.name[longest]),
+        evidence=(
             Figure("copies a step", facts.launches_per_step(launches)),
             Figure("bytes a step", facts.median_per_step(launches, moved), FigureUnit.BYTES),
             Figure(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location, Stake
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location, SavingPer
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.compiles import Compilation, CompileKind
 
@@ -98,18 +98,18 @@ def _candidate(compiles: list[Compilation], total_ns: int) -> Candidate:
         else Location(frame.file, frame.line, frame.code)
     )
     return Candidate(
-        what=f"{last.function or 'a function'} was compiled again, as a guard failed",
-        at_stake_ns=spent_ns,
-        of_ns=total_ns,
-        stake=Stake.PROCESS,
-        sureness=Confidence.UPPER_BOUND,
+        summary=f"{last.function or 'a function'} was compiled again, as a guard failed",
+        est_saving_ns=spent_ns,
+        total_ns=total_ns,
+        saving_per=SavingPer.PROCESS,
+        confidence=Confidence.UPPER_BOUND,
         remedy=guard_remedy(failed.guard),
-        where=where,
-        why=(
+        location=where,
+        evidence=(
             Figure("compiled once more", len(compiles)),
             Figure("in", spent_ns, FigureUnit.NS),
             Figure("the guard that failed", failed.guard, FigureUnit.TEXT),
-            Figure("compiled before as", failed.of, FigureUnit.TEXT),
+            Figure("compiled before as", failed.compile_id, FigureUnit.TEXT),
         ),
     )
 

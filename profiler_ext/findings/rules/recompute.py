@@ -33,16 +33,16 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     )
     return (
         Candidate(
-            what="activation-checkpoint recomputation",
-            at_stake_ns=removal_saving_ns,
-            sureness=Confidence.ESTIMATED,
+            summary="activation-checkpoint recomputation",
+            est_saving_ns=removal_saving_ns,
+            confidence=Confidence.ESTIMATED,
             remedy=(
                 "checkpoint fewer layers if memory allows "
                 "(torch.cuda.max_memory_allocated()), or keep the matmuls with "
                 "create_selective_checkpoint_contexts"
             ),
-            where=location_of(facts.place(facts.longest(heavy))),
-            why=(
+            location=location_of(facts.place(facts.longest(heavy))),
+            evidence=(
                 Figure("recomputed a step", spent_ns, FigureUnit.NS),
                 Figure("the forward takes", forward_ns, FigureUnit.NS),
                 Figure("of it in products and library calls", heavy_ns, FigureUnit.NS),

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.findings import collectives, rule
 from profiler_ext.findings.facts import CannotJudge, Facts, median_per_step
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
 from profiler_ext.records.events import Ints
 
 _MIN_FRACTION, _MIN_HIDDEN = 0.03, 0.1
@@ -36,9 +36,9 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     last = passes.number == passes.count - 1
     avoidable = rows[~last[communication.launch[rows]]]
     transfer_ns, is_measured = collectives.exposed_transfers_ns(facts, avoidable)
-    at_stake_ns = facts.median_per_step(communication.launch[avoidable], transfer_ns)
-    if at_stake_ns >= _MIN_FRACTION * facts.step_ns:
-        return (_candidate(facts, rows, passes, at_stake_ns if is_measured else None),)
+    est_saving_ns = facts.median_per_step(communication.launch[avoidable], transfer_ns)
+    if est_saving_ns >= _MIN_FRACTION * facts.step_ns:
+        return (_candidate(facts, rows, passes, est_saving_ns if is_measured else None),)
     if _transfer_ns(facts, avoidable) >= _MIN_HIDDEN * facts.step_ns:
         return (_candidate(facts, rows, passes, None),)
     return ()
@@ -57,22 +57,22 @@ def _transfer_ns(facts: Facts, rows: Ints) -> int:
 
 
 def _candidate(
-    facts: Facts, rows: Ints, passes: collectives.Passes, at_stake_ns: int | None
+    facts: Facts, rows: Ints, passes: collectives.Passes, est_saving_ns: int | None
 ) -> rule.Candidate:
     communication = facts.analysis.communication
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
     idle_ns = median_per_step(facts, np.arange(len(facts.analysis.idle.duration_ns)))
-    is_claimed = at_stake_ns is not None and idle_ns < _MAX_IDLE * facts.step_ns
+    is_claimed = est_saving_ns is not None and idle_ns < _MAX_IDLE * facts.step_ns
     is_sharded = bool(collectives.is_sharding(facts, launches).any())
     took_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
     return rule.Candidate(
-        what="gradients are reduced after every micro-batch",
-        at_stake_ns=at_stake_ns if at_stake_ns is not None and is_claimed else 0,
-        stake=Stake.STEP if is_claimed else Stake.UNKNOWN,
-        sureness=Confidence.ESTIMATED,
+        summary="gradients are reduced after every micro-batch",
+        est_saving_ns=est_saving_ns if est_saving_ns is not None and is_claimed else 0,
+        saving_per=SavingPer.STEP if is_claimed else SavingPer.UNKNOWN,
+        confidence=Confidence.ESTIMATED,
         remedy=_FSDP if is_sharded else _DDP,
-        where=collectives.dominant_location(facts, rows),
-        why=(
+        location=collectives.dominant_location(facts, rows),
+        evidence=(
             Figure("micro-batches a step", int(passes.count[launches].max())),
             Figure("collectives a step", facts.launches_per_step(launches)),
             Figure("they take", took_ns, _NS),

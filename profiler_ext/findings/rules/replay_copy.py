@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
 from profiler_ext.findings.rule import Candidate, Rule, launching
 from profiler_ext.records import events, evidence, provenance, vocabulary
 
@@ -35,7 +35,10 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         facts.median_per_step(copies, facts.critical_ns(copies)),
         _removed_ns(facts, backward),
     )
-    result = ((forward, critical_ns, Stake.STEP), (backward, removal_saving_ns, Stake.UNKNOWN))
+    result = (
+        (forward, critical_ns, SavingPer.STEP),
+        (backward, removal_saving_ns, SavingPer.UNKNOWN),
+    )
     least_ns = max(_MIN_FRACTION * facts.step_ns, _MIN_NS)
     return tuple(_candidate(facts, *each) for each in result if each[1] >= least_ns)
 
@@ -49,18 +52,20 @@ def _removed_ns(facts: Facts, launches: events.Ints) -> int:
     return facts.median_per_step(copies, facts.removal_saving_ns(copies))
 
 
-def _candidate(facts: Facts, launches: events.Ints, spent_ns: int, stake: Stake) -> Candidate:
+def _candidate(
+    facts: Facts, launches: events.Ints, spent_ns: int, saving_per: SavingPer
+) -> Candidate:
     longest, copies = facts.longest(launches), _copies(facts, launches)
     duration = facts.launches.duration_ns[launches]
-    is_claimed = stake is Stake.STEP
+    is_claimed = saving_per is SavingPer.STEP
     return Candidate(
-        what="inputs are copied into CUDA graphs' static buffers",
-        at_stake_ns=spent_ns if is_claimed else 0,
-        stake=stake,
-        sureness=Confidence.UPPER_BOUND,
+        summary="inputs are copied into CUDA graphs' static buffers",
+        est_saving_ns=spent_ns if is_claimed else 0,
+        saving_per=saving_per,
+        confidence=Confidence.UPPER_BOUND,
         remedy=_FORWARD if is_claimed else _BACKWARD,
-        where=location_of(facts.place(longest), graph=facts.compile_id(longest)),
-        why=(
+        location=location_of(facts.place(longest), graph=facts.compile_id(longest)),
+        evidence=(
             Figure("launches that copy a step", facts.launches_per_step(copies)),
             Figure(
                 "launches that set seeds", facts.launches_per_step(np.setdiff1d(launches, copies))

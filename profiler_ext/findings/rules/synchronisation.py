@@ -48,16 +48,16 @@ def _candidate(
     idle_ns, with_ns = facts.analysis.idle.duration_ns, both_ns[0]
     saved_part = (with_ns - both_ns[1]) / max(int(idle_ns[every].sum()), 1)
     return Candidate(
-        what=f"the CPU waits for the device {location_text}, and then the device for the CPU",
-        at_stake_ns=int(saved_part * idle_ns[rows].sum()),
-        sureness=Confidence.ESTIMATED,
+        summary=f"the CPU waits for the device {location_text}, and then the device for the CPU",
+        est_saving_ns=int(saved_part * idle_ns[rows].sum()),
+        confidence=Confidence.ESTIMATED,
         remedy=(
             "remove what needs a device value at once (.item(), .cpu(), nonzero, "
             "print, an if on a tensor), or read it some steps later; log every "
             "hundredth step"
         ),
-        where=where,
-        why=(
+        location=where,
+        evidence=(
             Figure("idle spans a step", idle_spans_per_step(facts, rows)),
             Figure("idle because of it, as recorded", median_per_step(facts, rows), FigureUnit.NS),
             Figure("replayed, the step with all such waits", with_ns, FigureUnit.NS),

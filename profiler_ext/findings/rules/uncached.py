@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
+from profiler_ext.findings.finding import (
+    NOWHERE,
+    Confidence,
+    Figure,
+    FigureUnit,
+    Location,
+    SavingPer,
+)
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.vocabulary import CacheState
@@ -38,14 +45,14 @@ def _candidate(facts: Facts, why: str, graphs: list[GraphInstance], total_ns: in
     longest = max(graphs, key=lambda graph: graph.compile_ns)
     compile_ns = sum(graph.compile_ns for graph in graphs)
     return Candidate(
-        what="graphs that every process recompiles",
-        at_stake_ns=compile_ns,
-        of_ns=total_ns,
-        stake=Stake.PROCESS,
-        sureness=Confidence.UPPER_BOUND,
+        summary="graphs that every process recompiles",
+        est_saving_ns=compile_ns,
+        total_ns=total_ns,
+        saving_per=SavingPer.PROCESS,
+        confidence=Confidence.UPPER_BOUND,
         remedy=_remedy(why),
-        where=_where(facts, longest.compile_id),
-        why=(
+        location=_where(facts, longest.compile_id),
+        evidence=(
             Figure("graphs", len(graphs)),
             Figure("compiled in", compile_ns, FigureUnit.NS),
             Figure("torch's reason", why, FigureUnit.TEXT),

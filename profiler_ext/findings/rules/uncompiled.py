@@ -40,14 +40,14 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
 
 def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> rule.Candidate:
     return rule.Candidate(
-        what="unfused eager kernels",
-        at_stake_ns=int(FUSION_SAVING * critical_ns),
-        sureness=finding.Confidence.ESTIMATED,
+        summary="unfused eager kernels",
+        est_saving_ns=int(FUSION_SAVING * critical_ns),
+        confidence=finding.Confidence.ESTIMATED,
         remedy=(
             "torch.compile the model with the loss, to fuse the pointwise ops between the matmuls"
         ),
-        where=location_of(facts.place(facts.longest(launches))),
-        why=(
+        location=location_of(facts.place(facts.longest(launches))),
+        evidence=(
             *rule.count_and_time(facts, launches),
             finding.Figure("that sets the pace", critical_ns, finding.FigureUnit.NS),
             finding.Figure("lines", sum(1 for _ in launches_by_line(facts, launches))),

@@ -41,16 +41,16 @@ def _of_lines(facts: Facts, lines: Iterable[events.Ints]) -> Iterator[Candidate]
 def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
     critical_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     return Candidate(
-        what="attention is not fused: matmuls and a softmax",
-        at_stake_ns=int(_FUSED_AWAY * critical_ns),
-        sureness=Confidence.ESTIMATED,
+        summary="attention is not fused: matmuls and a softmax",
+        est_saving_ns=int(_FUSED_AWAY * critical_ns),
+        confidence=Confidence.ESTIMATED,
         remedy=(
             "torch.nn.attention.sdpa_kernel([...]) without MATH around the call: "
             "torch then says what rules out each fused backend (mask, dtype, "
             "dropout, strides)"
         ),
-        where=location_of(facts.place(facts.longest(launches))),
-        why=count_and_time(facts, launches),
+        location=location_of(facts.place(facts.longest(launches))),
+        evidence=count_and_time(facts, launches),
         launches=launches,
     )
 

@@ -103,12 +103,12 @@ def _candidate(
     shares = facts.analysis.shares
     launches = np.unique(shares.launch[np.isin(shares.place, siblings[layer])])
     return rule.Candidate(
-        what=f"{layer} takes {time / usual:.1f} times as long as its siblings",
-        at_stake_ns=int(beyond_ns),
-        sureness=Confidence.ESTIMATED,
+        summary=f"{layer} takes {time / usual:.1f} times as long as its siblings",
+        est_saving_ns=int(beyond_ns),
+        confidence=Confidence.ESTIMATED,
         remedy=("compare its kernels with a sibling's (explain): dtype, layout, hooks, shapes"),
-        where=Location(module=layer),
-        why=(
+        location=Location(module=layer),
+        evidence=(
             Figure("it takes", time, FigureUnit.NS),
             Figure("the median of its siblings", usual, FigureUnit.NS),
             Figure("siblings", len(siblings)),

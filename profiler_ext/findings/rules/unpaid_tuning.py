@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location, Stake
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location, SavingPer
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.compiles import Compilation, CompileKind, CompilePhase
 
@@ -49,15 +49,15 @@ def _candidate(compiles: list[Compilation], times: tuple[int, int, int]) -> Cand
     first = compiles[0]
     spent_ns = sum(each.duration_ns for each in compiles)
     return Candidate(
-        what=f"{first.function or 'a function'} was tuned for longer than many thousand steps can "
-        "win back",
-        at_stake_ns=tuning_ns,
-        of_ns=total_ns,
-        stake=Stake.PROCESS,
-        sureness=Confidence.MEASURED,
+        summary=f"{first.function or 'a function'} was tuned for longer than many thousand steps "
+        "can win back",
+        est_saving_ns=tuning_ns,
+        total_ns=total_ns,
+        saving_per=SavingPer.PROCESS,
+        confidence=Confidence.MEASURED,
         remedy=("compile this function without max-autotune; tune what most of the step is in"),
-        where=Location(first.file, first.line, graph=first.compile_id),
-        why=(
+        location=Location(first.file, first.line, graph=first.compile_id),
+        evidence=(
             Figure("autotuning took", tuning_ns, FigureUnit.NS),
             Figure("of a compile of", spent_ns, FigureUnit.NS),
             Figure("a step runs it for", runs_ns, FigureUnit.NS),

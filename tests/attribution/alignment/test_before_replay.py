@@ -39,7 +39,7 @@ Copied = tuple[tuple[str, ...], ...]
 def analysed(
     timeline: Timeline, *nodes: FxNode, copied: Copied, otherwise: tuple[Copied, ...] = ()
 ):
-    called = graph(nodes, SITES, copied_inputs=copied, copied_otherwise=otherwise)
+    called = graph(nodes, SITES, copied_inputs=copied, other_copied_inputs=otherwise)
     analysis = attribute(timeline.recording(called))
     assert_conserves(analysis)
     return analysis

@@ -10,7 +10,7 @@ BLOCK = ModuleFrame("blocks.0", "Block")
 LINES = PythonLines(
     functions=(
         Function("/m.py", "step"),
-        Function("/torch/utils/checkpoint.py", "recompute_fn", recomputes=True),
+        Function("/torch/utils/checkpoint.py", "recompute_fn", is_recompute=True),
         Function("/m.py", "forward"),
     ),
     modules=(BLOCK, None),
@@ -24,7 +24,7 @@ LINES = PythonLines(
     ),
     threads=(),
     clock=(),
-    until_ns=0,
+    end_ns=0,
 )
 STEP = Frame("/m.py", 3, "step", "loss.backward()")
 FORWARD = Frame("/m.py", 9, "forward", "return x")
@@ -33,14 +33,14 @@ FORWARD = Frame("/m.py", 9, "forward", "return x")
 def test_a_standing_has_the_frames_outermost_first_and_the_innermost_module() -> None:
     stacks = Stacks(LINES)
     assert stacks.state(0) == StackState((STEP,))
-    assert stacks.state(3) == StackState((STEP, FORWARD), BLOCK, recomputes=True, in_module=True)
+    assert stacks.state(3) == StackState((STEP, FORWARD), BLOCK, is_recompute=True, in_module=True)
     assert stacks.depth(3) == 4
 
 
 def test_what_began_before_is_left_out() -> None:
     stacks = Stacks(LINES)
     assert stacks.state(3, above=1) == StackState(
-        (FORWARD,), BLOCK, recomputes=True, in_module=True
+        (FORWARD,), BLOCK, is_recompute=True, in_module=True
     )
     assert stacks.state(3, above=2) == StackState((FORWARD,), BLOCK, in_module=True)
     assert stacks.state(3, above=4) == StackState()
@@ -49,7 +49,7 @@ def test_what_began_before_is_left_out() -> None:
 def test_a_line_and_a_module_that_are_not_known_are_said_to_be_so() -> None:
     stacks = Stacks(LINES)
     assert stacks.state(4) == StackState(
-        (STEP,), BLOCK, recomputes=True, is_line_known=False, in_module=True
+        (STEP,), BLOCK, is_recompute=True, is_line_known=False, in_module=True
     )
     assert stacks.state(5) == StackState((STEP,), in_module=True)
     assert stacks.state(NO_POSITION) == StackState()
@@ -61,7 +61,7 @@ def test_code_that_calls_what_was_compiled_has_no_frame_and_resumed_code_another
             Function("/m.py", "step"),
             Function("/m.py", "forward"),
             Function("/m.py", "forward", is_compiled=True),
-            Function("/m.py", "torch_dynamo_resume_in_forward_at_9", resumes=True),
+            Function("/m.py", "torch_dynamo_resume_in_forward_at_9", is_resume=True),
             Function("/m.py", "torch_dynamo_resume_in_forward_at_9", False, True, True),
         ),
         modules=(BLOCK,),
@@ -76,7 +76,7 @@ def test_code_that_calls_what_was_compiled_has_no_frame_and_resumed_code_another
         ),
         threads=(),
         clock=(),
-        until_ns=0,
+        end_ns=0,
     )
     resumed = Frame("/m.py", 11, "torch_dynamo_resume_in_forward_at_9", "y.item()")
     stacks = Stacks(lines)

@@ -26,7 +26,7 @@ POSITIONS = (Position(None, 0, 1), Position(None, 0, 2), Position(FIRST, 1, 9))
 
 
 def positions(
-    *threads: ThreadPositions, error_ns: int = 0, until_ns: int = 1000
+    *threads: ThreadPositions, error_ns: int = 0, end_ns: int = 1000
 ) -> PositionsOfThreads:
     lines = PythonLines(
         functions=(Function("/m.py", "step"), Function("/m.py", "inner")),
@@ -34,7 +34,7 @@ def positions(
         positions=POSITIONS,
         threads=threads,
         clock=(),
-        until_ns=until_ns,
+        end_ns=end_ns,
     )
     return PositionsOfThreads(lines, WatchClock(ints([0]), ints([0]), error_ns))
 
@@ -98,7 +98,7 @@ def test_a_thread_s_id_that_is_given_again_has_the_positions_of_both() -> None:
 
 def test_after_the_watch_ended_and_in_unknown_threads_nobody_stands_anywhere() -> None:
     open_end = thread_positions(7, [100], [FIRST])
-    threads = positions(open_end, until_ns=400)
+    threads = positions(open_end, end_ns=400)
     assert [threads.during(7, *span) for span in ((150, 160), (390, 410), (450, 460))] == [
         FIRST,
         NO_POSITION,

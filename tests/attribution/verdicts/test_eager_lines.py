@@ -34,7 +34,7 @@ POSITIONS = (
 FUNCTIONS = (
     Function("/home/me/m.py", "forward"),
     Function("/home/me/m.py", "hook"),
-    Function("/lib/torch/utils/checkpoint.py", "recompute_fn", recomputes=True),
+    Function("/lib/torch/utils/checkpoint.py", "recompute_fn", is_recompute=True),
 )
 MARK = Mark(clock_mark(0), "user_annotation", MAIN, 10, 0)
 

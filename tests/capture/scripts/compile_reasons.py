@@ -103,7 +103,7 @@ print(
                     "function": each.function,
                     "place": f"{each.file}:{each.line}",
                     "guards": [
-                        (r.of, r.guard, [(f.file, f.line) for f in r.stack])
+                        (r.compile_id, r.guard, [(f.file, f.line) for f in r.stack])
                         for r in each.recompiles
                     ],
                 }

@@ -1,0 +1,101 @@
+"""The first screen: 25 lines of 80 columns with the verdict, what to do, and where the time is."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from profiler_ext.exporters.terminal.first_screen import LINES, next_steps, print_first_screen
+from profiler_ext.exporters.views.formatting import time_text
+from profiler_ext.records.vocabulary import Scope
+from profiler_ext.sessions.merging import MergedSession, load, merge
+from profiler_ext.sessions.session import Session
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "h200"
+RECORDED = sorted(FIXTURES.rglob("*.session.pt.trace.json.gz"))
+WORKED = FIXTURES / "worked"
+every_recording = pytest.mark.parametrize(
+    "path", RECORDED, ids=lambda path: path.name.split(".session")[0]
+)
+
+
+def screen(session: Session | MergedSession, width: int = 80, folder: str = "profile_out") -> str:
+    file = io.StringIO()
+    steps = next_steps(session, Path(folder))
+    print_first_screen(session, Console(file=file, width=width), steps)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def worked(name: str) -> Session | MergedSession:
+    return load(WORKED / f"{name}.session.pt.trace.json.gz")
+
+
+@pytest.mark.sweep
+@every_recording
+@pytest.mark.parametrize("width", [80, 120])
+def test_it_fits_a_terminal(path: Path, width: int) -> None:
+    lines = screen(load(path), width).splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.sweep
+@every_recording
+def test_its_breakdown_adds_up_to_the_recorded_step(path: Path) -> None:
+    session = load(path)
+    coverage = session.coverage()
+    text = screen(session, 120)
+    for scope in Scope:
+        own = coverage[coverage["scope"] == scope]
+        if own["duration_ns"].sum():
+            shown = re.search(rf"^{scope.words} +(\S+ \S+) ", text, re.MULTILINE)
+            assert shown is not None and shown[1] == time_text(own["per_step_ns"].sum())
+    if len(coverage):
+        total = re.search(r"^step(?: while profiling)? +(\S+ \S+) +100.0%", text, re.MULTILINE)
+        assert total is not None and total[1] == time_text(coverage["per_step_ns"].sum())
+
+
+def test_the_largest_cause_stands_in_its_first_line() -> None:
+    first, *_ = screen(worked("gpt_compiled")).splitlines()
+    assert first == ("Step 16.7 ms (26.8 ms while profiling), GPU busy 80.9%: CPU launch overhead")
+    first, *_ = screen(worked("gpt_graphs")).splitlines()
+    assert first == "Step 13.5 ms (14.3 ms while profiling): GPU-bound, busy 100.0%"
+
+
+def test_a_job_that_waits_for_its_collectives_says_so() -> None:
+    ranks = [load(WORKED / f"fsdp2.rank_{rank}.session.pt.trace.json.gz") for rank in (0, 1)]
+    assert screen(ranks[0]).startswith("Step 131 ms, exposed communication 82.8%\n")
+
+
+def test_of_several_ranks_it_names_the_one_that_the_others_wait_for() -> None:
+    ranks = [load(WORKED / f"fsdp2.rank_{rank}.session.pt.trace.json.gz") for rank in (0, 1)]
+    merged = merge([each for each in ranks if isinstance(each, Session)])
+    first, second, *_ = screen(merged, 120).splitlines()
+    assert first == "2 ranks: Step 131 ms, GPU busy 56.3%: CPU launch overhead"
+    assert second.startswith("rank 1 came last ")
+
+
+def test_a_recommendation_has_two_lines() -> None:
+    _, what, remedy, *_ = screen(worked("gpt_compiled"), 120).splitlines()
+    assert what == " 2.56 ms  15.4%  GPU idle: the CPU is launch-bound (estimated)"
+    assert remedy.strip().startswith("try: torch.compile(model, mode='reduce-overhead'), ")
+
+
+def test_modules_come_where_one_line_has_most_of_the_time() -> None:
+    text = screen(worked("infer_default"))
+    (lines, modules) = (text.index("\nline "), text.index("\nmodule "))
+    assert lines < modules and "  blocks.* x12 " in text[modules:]
+    assert "\nmodule " not in screen(worked("gpt_compiled"))
+
+
+def test_its_last_line_says_what_to_do_next() -> None:
+    *_, last = screen(worked("gpt_compiled"), 200).splitlines()
+    assert last == (
+        "next: profiler-ext open | explain gpt.py:36 | report --by module | report --verbose"
+    )
+    *_, last = screen(worked("gpt_compiled"), 200, "a b").splitlines()
+    assert "profiler-ext open 'a b' | explain 'a b' gpt.py:36 |" in last
