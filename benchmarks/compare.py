@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.figures import Figure, add_json, rounded, write
 from benchmarks.processes import Spent, spent
-from benchmarks.quick_figures import QUICK, Quick
+from benchmarks.quick_figures import FELT, QUICK, Quick
 from benchmarks.recordings import GPT, ROOT, environment, folder
 from benchmarks.tiling import tile
 from profiler_ext.comparison.significance import (
@@ -114,7 +114,7 @@ def judged(changes: Sequence[Change]) -> list[tuple[Change, str]]:
 def main() -> int:
     """Compare, print a row for each figure, and return 1 where one is slower."""
     options = _parsed()
-    chosen = [each for each in QUICK if _is_wanted(each, options.only)]
+    chosen = [each for each in (*QUICK, *FELT) if _is_wanted(each, options.only)]
     with folder() as made, _tree(options.base, made) as base, _tree(options.head, made) as head:
         file = options.file or made / "long.pt.trace.json"
         if options.file is None:

@@ -29,7 +29,7 @@ def found_in(job: Job) -> set[tuple[str, str]]:
     """Return what a job's stragglers are; a host is one, in whatever it is behind."""
     return {
         ("host", row["host"]) if row["rank"] is None else (row["straggler"], f"rank {row['rank']}")
-        for row in records(job.table("stragglers"))
+        for row in records(job.columns("stragglers"))
     }
 
 

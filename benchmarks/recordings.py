@@ -16,6 +16,14 @@ GPT = _RECORDED / "findings" / "tuned_gpt.session.pt.trace.json.gz"
 FSDP = _RECORDED / "cases" / "fsdp2.rank_1.session.pt.trace.json.gz"
 """Two steps of a rank of FSDP2."""
 
+MASKS = _RECORDED / "cases" / "flex_masks.session.pt.trace.json.gz"
+"""A small session: 18 kB."""
+EAGER, COMPILED, EDITED = (
+    _RECORDED / "worked" / f"gpt_{name}.session.pt.trace.json.gz"
+    for name in ("eager", "compiled", "edited")
+)
+"""The GPT of the book: as it is, compiled, and compiled with a change; the largest sessions."""
+
 
 @contextmanager
 def folder() -> Iterator[Path]:

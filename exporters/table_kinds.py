@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from profiler_ext.errors import UsageError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from profiler_ext.exporters.tables.table import Table
     from profiler_ext.records.analysis import Analysis
 
 _DRAWER = "terminal.tables:record_table"
@@ -31,7 +30,7 @@ class TableKind:
 
     name: str  # of its file and of the session's method
     words: str  # shown to users
-    maker: str  # (analysis, ...) -> DataFrame
+    maker: str  # (analysis, ...) -> Table
     keys: tuple[str, ...] = ()  # columns that identify a row, if any
     is_sum: bool = False  # sums device time; summed over ranks
     is_written: bool = False  # a file in exported folders
@@ -48,11 +47,11 @@ class TableKind:
         """The headings of the columns that name a row."""
         return tuple(heading for _, heading in self.shown)
 
-    def in_order(self, table: pd.DataFrame) -> pd.DataFrame:
+    def in_order(self, table: Table) -> Table:
         """Return a table's rows in a report's order."""
         if not self.is_longest_first:
             return table
-        return table.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
+        return table.longest_first(())
 
     def arguments(self, depth: int | None) -> tuple[int, ...]:
         """Return the arguments besides filters.
@@ -67,7 +66,7 @@ class TableKind:
             raise UsageError(f"the depth is {depth}; ask for {allowed}")
         return (depth,)
 
-    def make(self, analysis: Analysis, *arguments: Any, **filters: Any) -> pd.DataFrame:
+    def make(self, analysis: Analysis, *arguments: Any, **filters: Any) -> Table:
         """Make the table from an analysis.
 
         Raises:
@@ -80,7 +79,7 @@ class TableKind:
         if not self.has_phases and (wrong := sorted(given.keys() & {"phase", "scope", "kernel"})):
             names = " and ".join(wrong)
             raise UsageError(f"{self.name} is of no work and has no {names}; leave that out")
-        table: pd.DataFrame = load_function(self.maker)(analysis, *arguments, **given)
+        table: Table = load_function(self.maker)(analysis, *arguments, **given)
         return table
 
 
@@ -398,7 +397,7 @@ PRINT_FORMATS = (
 )
 
 
-def printed(table: pd.DataFrame, format: str) -> str:
+def printed(table: Table, format: str) -> str:
     """Return a table as text for a program.
 
     Raises:

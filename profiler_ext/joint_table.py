@@ -19,10 +19,12 @@ from profiler_ext.records.recording import Settings, cell_named
 from profiler_ext.source_paths import cell_number, expand, library_roots, user_roots
 
 if TYPE_CHECKING:
-    from profiler_ext.exporters.tables import DataFrame, SequenceRow
+    import pandas as pd
+
+    from profiler_ext.exporters.tables import SequenceRow, Table
 
 
-def seq_table(model: Any, inputs: Any) -> DataFrame:
+def seq_table(model: Any, inputs: Any) -> pd.DataFrame:
     """Trace a model's forward and backward; return which forward each backward op belongs to.
 
     Nothing of the model is run or changed.
@@ -41,6 +43,11 @@ def seq_table(model: Any, inputs: Any) -> DataFrame:
         TorchCapabilityError: This torch lacks what tracing needs.
         UsageError: The model does not return one loss, or cannot be traced as one graph.
     """
+    return seq_columns(model, inputs).to_pandas()
+
+
+def seq_columns(model: Any, inputs: Any) -> Table:
+    """Return the same as columns."""
     from profiler_ext.exporters.tables import seq_table as table
 
     positional, named = _arguments(inputs)

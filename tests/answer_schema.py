@@ -13,6 +13,7 @@ from types import GenericAlias
 from typing import Annotated, Any
 
 import msgspec
+from pandas import DataFrame
 
 from profiler_ext.exporters.json_output import documents, explained
 from profiler_ext.exporters.json_output.answers import OVERVIEW_TABLES, PHASES
@@ -26,7 +27,6 @@ from profiler_ext.exporters.json_output.documents import (
     TableAnswer,
     about,
 )
-from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.trust import EVIDENCE_COLUMNS, SUMMING_TABLES
 

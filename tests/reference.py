@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pandas import DataFrame
+
 from profiler_ext.comparison.gate import Outcome
 from profiler_ext.comparison.records import Account, Match, Verdict
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.exporters.table_kinds import PRINT_FORMATS, TABLES, TableKind
 from profiler_ext.exporters.tables.comparison import COMPARED
@@ -39,6 +40,7 @@ from profiler_ext.rooflines.compute_units import Bound, Unit, UnitEvidence
 from profiler_ext.store import EntryState
 from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.behaviour import Difference, Version
+from tests import frames as tables
 from tests import reference_commands as shell
 from tests import reference_communication as communication
 from tests import reference_texts as texts
@@ -142,10 +144,12 @@ def pages() -> Mapping[str, Callable[[], str]]:
     }
 
 
-def made_tables() -> dict[str, list[tables.DataFrame]]:
+def made_tables() -> dict[str, list[DataFrame]]:
     """Return each table of one rank and of several, whose columns the schema of answers states."""
     ranks = two_ranks()
-    made = {kind.name: [kind.make(gpu_step()), ranks.table(kind.name)] for kind in TABLES}
+    made = {
+        kind.name: [kind.make(gpu_step()).to_pandas(), ranks.table(kind.name)] for kind in TABLES
+    }
     return made | {"seq_table": [tables.seq_table([])]}
 
 
@@ -250,7 +254,7 @@ def _texts() -> str:
 
 
 def _table(kind: TableKind) -> str:
-    made = kind.make(gpu_step())
+    made = kind.make(gpu_step()).to_pandas()
     return table_section(kind, COLUMNS, list(made.columns))
 
 

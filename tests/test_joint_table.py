@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pandas import DataFrame
 
 import profiler_ext
 from profiler_ext import cli
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables import DataFrame
 from tests.compiling import torch
 
 # What torch's test_aot_sequence_nr expects of this model; of the functions that torch names in

@@ -16,7 +16,7 @@ import pytest
 from profiler_ext import cli
 from profiler_ext.cli import run
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters import formats, table_kinds, tables
+from profiler_ext.exporters import formats, table_kinds
 from profiler_ext.exporters.extras import CLUSTER, COMPLETION, EXTRAS, MCP, TRAINING
 from profiler_ext.exporters.formats import FILE_NAME, FORMATS, SESSION, Format, format_of
 from profiler_ext.exporters.table_kinds import (
@@ -33,6 +33,7 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.sessions import output
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.session_tables import SessionTables
+from tests import frames as tables
 from tests.analyses import cpu_step, gpu_step
 from tests.test_merging import two_ranks
 

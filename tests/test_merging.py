@@ -11,13 +11,14 @@ from profiler_ext import cli, load, merge
 from profiler_ext.attribution.clock_sync import Clock
 from profiler_ext.errors import CoverageError, TraceError, UsageError
 from profiler_ext.exporters.table_kinds import table_named
-from profiler_ext.exporters.tables.ranks import add_means, sum_over_ranks
+from profiler_ext.exporters.tables import ranks as of_ranks
 from profiler_ext.kineto.distributed import Collective, collective, only_group
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
+from tests.frames import as_frames
 from tests.kineto.traces import H200
 
 HOUR_NS = 3_600_000_000_000
@@ -159,6 +160,9 @@ def test_of_ranks_the_extremes_of_launches_and_the_shapes_that_are_alike_are_tol
     names = ["kernel", "min_ns", "max_ns", "grid", "registers_per_thread", "est_occupancy"]
     assert merged[names].equals(alone[names])
     assert 0 < alone["grid"].isna().sum() < len(alone)
+
+
+add_means, sum_over_ranks = map(as_frames, (of_ranks.add_means, of_ranks.sum_over_ranks))
 
 
 def _said(table: DataFrame, time_ns: int, bound: str | None, unit: str | None) -> DataFrame:

@@ -77,7 +77,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     keep(Store(tmp_path / "C" / "profiler_ext"), "fkey")
     row = SequenceRow(1, "aten.mm", None, "forward", "é", 3, None, "mm", "a.py", None, None)
     monkeypatch.setattr(joint_table, "load_example", lambda _: (None, None))
-    monkeypatch.setattr(joint_table, "seq_table", lambda *_: seq_table([row]))
+    monkeypatch.setattr(joint_table, "seq_columns", lambda *_: seq_table([row]))
     finding = doctor.Check("device", "ok", "H200 · é")
     monkeypatch.setattr(doctor, "examine", lambda: (finding,))
     return tmp_path

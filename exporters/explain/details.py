@@ -145,7 +145,7 @@ def idle(about: ExplainContext) -> list[IdleRow]:
     named = ("cause", "cpu_activity", "duration_ns")
     return [
         IdleRow(**{name: row[name] for name in named})
-        for row in summary.records(about.asked.table("idle_by_line"))
+        for row in summary.records(about.asked.columns("idle_by_line"))
         if line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
     ]
 
@@ -168,7 +168,7 @@ def roofline(ranks: Sequence[SelectedShares]) -> Roofline | None:
 def _achieved(each: SelectedShares) -> dict[str, Any]:
     whole = share_sums.KeyedShares(each.analysis, each.own, np.zeros(len(each.own), np.int64), 1)
     columns = roofline_columns_by_key(whole, PEAKS)
-    (row,) = summary.records(tables.DataFrame(columns))
+    (row,) = summary.records(tables.Table(columns))
     return row
 
 

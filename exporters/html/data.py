@@ -176,9 +176,7 @@ def _module_rooflines(every: list[dict[str, Any]]) -> list[list[Any]]:
     return [[printable(path), text, saved] for path, text, saved in texts if text or saved]
 
 
-def _roofline_rows(
-    table: tables.DataFrame, keys: tuple[str, ...], codes: CodeByKey
-) -> list[list[Any]]:
+def _roofline_rows(table: tables.Table, keys: tuple[str, ...], codes: CodeByKey) -> list[list[Any]]:
     return list(_rows_with_code(records(table), keys, codes))
 
 

@@ -43,9 +43,9 @@ class SessionLike(Protocol):
     def notes(self) -> tuple[str, ...]:
         """Notes for the user."""
 
-    def table(
+    def columns(
         self, name: str, *arguments: Any, **filters: Unpack[tables.Filters]
-    ) -> tables.DataFrame:
+    ) -> tables.Table:
         """Return a table by its name."""
 
 
@@ -91,7 +91,7 @@ def _steps(analysis: Analysis) -> list[documents.StepFacts]:
 
 def coverage(source: SessionLike) -> documents.Coverage:
     """Return how much of the time is attributed to lines, and why the rest is not."""
-    rows = summary.records(source.table("coverage"))
+    rows = summary.records(source.columns("coverage"))
     named = ("scope", "level", "category", "duration_ns", "fraction")
     return documents.Coverage(
         breakdown=[documents.BreakdownRow(**{name: row[name] for name in named}) for row in rows],
@@ -232,7 +232,7 @@ def top_of(
     return kept, _cut(where, len(kept), len(rows), left)
 
 
-def sequence_answer(table: tables.DataFrame) -> documents.SequenceTable:
+def sequence_answer(table: tables.Table) -> documents.SequenceTable:
     """Return the table of a joint graph."""
     return documents.SequenceTable(row_count=len(table), rows=summary.records(table))
 
@@ -245,7 +245,7 @@ def _rows(
     arguments: tuple[Any, ...] = (),
     **filters: Unpack[Filters],
 ) -> tuple[documents.Rows, list[documents.Cut]]:
-    table = kind.in_order(source.table(kind.name, *arguments, **filters))
+    table = kind.in_order(source.columns(kind.name, *arguments, **filters))
     shown = summary.first_rows(table, top)
     plain = [_nest_phases(row) for row in summary.records(shown)]
     trust = evidence_of_rows(source.analyses, kind.name, kind.keys, *arguments, **filters)
@@ -277,7 +277,7 @@ def _evidence_columns(
     }
 
 
-def _time(table: tables.DataFrame) -> int | None:
+def _time(table: tables.Table) -> int | None:
     return int(table["duration_ns"].sum()) if "duration_ns" in table.columns else None
 
 

@@ -1,6 +1,4 @@
-"""The tables: pandas frames with nullable dtypes, and their files. Only this room uses pandas."""
-
-from pandas import DataFrame
+"""The tables and their files; for users they are pandas frames with nullable dtypes."""
 
 from profiler_ext.exporters.tables.communication import communication, skew
 from profiler_ext.exporters.tables.compiles import compiles
@@ -38,11 +36,12 @@ from profiler_ext.exporters.tables.sums import (
     by_op,
     by_phase,
 )
+from profiler_ext.exporters.tables.table import Table
 
 __all__ = [
-    "DataFrame",
     "Filters",
     "SequenceRow",
+    "Table",
     "attribution",
     "by_kernel",
     "by_line",

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
-import pandas as pd
-from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.exporters.tables import schema
 from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.table import INT, TEXT, AnyColumn, Table, gather, summed
 from profiler_ext.records import events, share_sums
 from profiler_ext.records.analysis import Analysis, Place
 
@@ -18,7 +17,7 @@ _LINE = ("file", "line", "function", "code", "gap")
 _CALLED = ("collective", "process_group")
 
 
-def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+def communication(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     """Return device time of collectives by collective, process group and line, longest first.
 
     ``exposed_ns`` (the device ran nothing else) and ``overlapped_ns`` add up to ``duration_ns``.
@@ -46,7 +45,7 @@ def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFram
     return _summed(columns, (*_CALLED, *_LINE), selection.count_steps(analysis))
 
 
-def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+def skew(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     """Return what made a rank late for collectives that others waited in, longest first.
 
     An estimate: what the late rank spent more time in than the waiting one since the last
@@ -64,7 +63,7 @@ def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     rows = np.flatnonzero(chosen)
     own = np.searchsorted(collectives.launch, delay.launch[rows])
     columns = {
-        "rank": schema.repeated(analysis.recording.settings.rank, len(rows), schema.INT),
+        "rank": schema.repeated(analysis.recording.settings.rank, len(rows), INT),
         "collective": _text_column(collectives.collective, own),
         "process_group": _text_column(collectives.process_group, own),
         "cause": _text_column(delay.cause, rows),
@@ -73,18 +72,16 @@ def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
         "duration_ns": schema.whole(delay.duration_ns[rows]),
     }
     keys = ("rank", *_CALLED, "cause", *_LINE)
-    return _summed(columns, keys, selection.count_steps(analysis)).drop(columns="fraction")
+    return _summed(columns, keys, selection.count_steps(analysis)).without("fraction")
 
 
-def _text_column(column: events.Interned, rows: events.Ints) -> ExtensionArray:
-    return schema.gather([text or None for text in column.strings], column.codes[rows], schema.TEXT)
+def _text_column(column: events.Interned, rows: events.Ints) -> AnyColumn:
+    return gather([text or None for text in column.strings], column.codes[rows], TEXT)
 
 
-def _lines(places: Sequence[Place], rows: events.Ints | events.Codes) -> dict[str, ExtensionArray]:
+def _lines(places: Sequence[Place], rows: events.Ints | events.Codes) -> dict[str, AnyColumn]:
     return {
-        name: schema.gather(
-            [_of_line(place, name) for place in places], rows, schema.COLUMNS[name].dtype
-        )
+        name: gather([_of_line(place, name) for place in places], rows, schema.COLUMNS[name].dtype)
         for name in _LINE
     }
 
@@ -93,17 +90,18 @@ def _of_line(place: Place, name: str) -> Any:
     return None if name == "gap" and place.line is not None else getattr(place, name)
 
 
-def _summed(columns: dict[str, ExtensionArray], keys: Sequence[str], steps: int) -> pd.DataFrame:
+def _summed(columns: dict[str, AnyColumn], keys: Sequence[str], steps: int) -> Table:
     """Sum equal rows; ``launches`` counts each launch once."""
-    groups = schema.frame(columns).groupby(list(keys), dropna=False, sort=False)
-    # Unknown in all rows is unknown in the sum.
-    sums = groups.sum(min_count=1)
-    sums["launches"] = groups["launches"].nunique().astype(schema.INT)
-    sums = sums.reset_index()
-    time: events.Ints = sums["duration_ns"].to_numpy(np.int64)
+    table = schema.frame(columns)
+    group, firsts = table.groups(keys)
+    size = len(firsts)
+    sums = {
+        name: table[name].take(firsts) if name in keys else summed(table[name], group, size)
+        for name in columns
+    }
+    sums["launches"] = schema.whole(share_sums.count_distinct(group, table["launches"].data, size))
+    time: events.Ints = sums["duration_ns"].data
     sums["fraction"] = schema.ratio(time, int(time.sum()))
-    sums["steps"] = schema.repeated(steps, len(sums), schema.INT)
+    sums["steps"] = schema.repeated(steps, size, INT)
     sums["per_step_ns"] = schema.ratio(time, steps)
-    return schema.sort_longest_first(
-        schema.frame({name: sums[name].array for name in sums.columns}), keys
-    )
+    return schema.frame(sums).longest_first(keys)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.records import Change, Row, Subject
-from profiler_ext.exporters.tables.schema import FLOAT, INT, TEXT, Column, frame, gather
+from profiler_ext.exporters.tables.schema import Column, frame
+from profiler_ext.exporters.tables.table import FLOAT, INT, TEXT, Table, gather
 from profiler_ext.records.vocabulary import Phase
 
 # Columns that may differ between the sides, by table.
@@ -82,7 +82,7 @@ COMPARED = {
 _NUMBERS = tuple(column.name for column in _OF_ANY if column.dtype != TEXT)
 
 
-def compared(comparison: Comparison, by: str) -> pd.DataFrame:
+def compared(comparison: Comparison, by: str) -> Table:
     """Return a table of a comparison, largest difference first."""
     table = comparison.table(by)
     whole = (table.total.base_per_step_ns, table.total.head_per_step_ns)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from profiler_ext.exporters.compiled import Compiled, lookups_text, profiled_ns, rows
-from profiler_ext.exporters.tables.schema import COLUMNS, frame, gather, ratio, real, whole
+from profiler_ext.exporters.tables.schema import COLUMNS, frame, ratio, real, whole
 from profiler_ext.exporters.tables.selection import Selection
+from profiler_ext.exporters.tables.table import Table, gather
 from profiler_ext.records import events, share_sums
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import CompileKind, CompilePhase
@@ -25,9 +25,7 @@ _NAMES = (
 )
 
 
-def compiles(
-    analysis: Analysis, *, step: int | None = None, rank: int | None = None
-) -> pd.DataFrame:
+def compiles(analysis: Analysis, *, step: int | None = None, rank: int | None = None) -> Table:
     """Return the compilations of the process, longest first.
 
     Work at a graph's first calls, and in parallel to a compile, is one row per compile id. A
@@ -45,15 +43,13 @@ def compiles(
     return _table(analysis, chosen)
 
 
-def longest_first(table: pd.DataFrame) -> pd.DataFrame:
+def longest_first(table: Table) -> Table:
     """Return the table with the longest compilation first, workers last."""
-    is_worker = (table["compile_kind"] == CompileKind.WORKER).to_numpy(bool)
-    order = np.lexsort((-table["compile_ns"].to_numpy(np.int64), is_worker))
-    ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)
-    return ordered
+    is_worker = [kind == CompileKind.WORKER for kind in table["compile_kind"].tolist()]
+    return table.take(np.lexsort((-table["compile_ns"].data, is_worker)))
 
 
-def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> pd.DataFrame:
+def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> Table:
     times = np.array([each.duration_ns for each in chosen], np.int64)
     device, launches = _of_graphs(analysis, chosen)
     rank = analysis.recording.settings.rank

@@ -16,17 +16,27 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
-from pandas.api.extensions import ExtensionArray
 
 from profiler_ext import errors, file_io
 from profiler_ext.exporters.extras import PARQUET
-from profiler_ext.exporters.tables.schema import COLUMNS, FLOAT, INT, TEXT, Dtype, gather
+from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.exporters.tables.table import (
+    FLOAT,
+    TEXT,
+    AnyColumn,
+    Dtype,
+    Numbers,
+    Table,
+    Texts,
+    gather,
+)
 from profiler_ext.printable import printable
-from profiler_ext.records.analysis import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ROWS_AT_ONCE = 20_000
 _Quoting = Literal[0, 2]
@@ -36,46 +46,34 @@ _MODULE_WORDS = {"": _MODEL, _MODEL: f"'{_MODEL}"}
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 
 
-def csv_parts(table: pd.DataFrame, format_cell: Callable[[str, str], str]) -> Iterator[str]:
+def csv_parts(table: Table, format_cell: Callable[[str, str], str]) -> Iterator[str]:
     """Yield a table's text in chunks of rows; ``format_cell`` formats a column's text."""
     texts = {
-        name: _Texts(table[name], format_cell)
-        for name in table.columns
-        if bool(table[name].dtype == TEXT)
+        name: [format_cell(name, text) for text in column.strings]
+        for name, column in table.by_name.items()
+        if isinstance(column, Texts)
     }
     # Most readers end lines at a carriage return, which the writer does not quote.
-    returns = any("\r" in text for column in texts.values() for text in column.distinct)
+    returns = any("\r" in text for column in texts.values() for text in column)
     quoting: _Quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
     yield _line(table.columns, quoting)
     absent = _line([""] * len(table.columns), quoting).partition(",")[0].removesuffix("\n")
-    for column in texts.values():
-        column.distinct = [*_quoted(column.distinct, quoting), absent]
+    # A code of -1 is the last: absent.
+    texts = {name: [*_quoted(column, quoting), absent] for name, column in texts.items()}
     for first in range(0, len(table), _ROWS_AT_ONCE):
-        some = slice(first, first + _ROWS_AT_ONCE)
+        some = table.take(slice(first, first + _ROWS_AT_ONCE)).by_name
         cells = [
-            texts[name].cells(some) if name in texts else _numbers(column.array[some], absent)
-            for name, column in table.items()
+            [texts[name][code] for code in column.codes.tolist()]
+            if isinstance(column, Texts)
+            else _numbers(column, absent)
+            for name, column in some.items()
         ]
         yield "\n".join(map(",".join, zip(*cells, strict=True))) + "\n"
 
 
-class _Texts:
-    """A column's distinct texts, and each row's code."""
-
-    def __init__(self, column: pd.Series, format_cell: Callable[[str, str], str]) -> None:
-        codes, distinct = pd.factorize(column)
-        # A code of -1 is the last: absent.
-        self._codes = codes.astype(np.int32)
-        self.distinct = [format_cell(str(column.name), str(text)) for text in distinct]
-
-    def cells(self, some: slice) -> list[str]:
-        return [self.distinct[code] for code in self._codes[some].tolist()]
-
-
-def _numbers(some: ExtensionArray, absent: str) -> list[str]:
-    kind = {INT: np.int64, FLOAT: np.float64}.get(str(some.dtype), np.bool_)
-    formatted = [*map(repr, some.to_numpy(dtype=kind, na_value=0).tolist())]
-    for row in np.flatnonzero(some.isna()).tolist():
+def _numbers(some: Numbers, absent: str) -> list[str]:
+    formatted = [*map(repr, some.data.tolist())]
+    for row in np.flatnonzero(some.absent).tolist():
         formatted[row] = absent
     return formatted
 
@@ -91,14 +89,14 @@ def _line(cells: Iterable[object], quoting: _Quoting) -> str:
     return file.getvalue()
 
 
-def write_csv(table: pd.DataFrame, path: Path) -> None:
+def write_csv(table: Table, path: Path) -> None:
     """Write a table as CSV in UTF-8."""
     with file_io.replacing(path) as file:
         for part in csv_parts(table, _cell):
             file.write(part.encode("utf-8", "backslashreplace"))
 
 
-def csv_text(table: pd.DataFrame) -> str:
+def csv_text(table: Table) -> str:
     """Return a table as CSV text, as :func:`write_csv` writes it."""
     return "".join(csv_parts(table, _cell))
 
@@ -109,7 +107,7 @@ def _cell(column: str, text: str) -> str:
     return _formula_escaped(text)
 
 
-def printed_csv(table: pd.DataFrame) -> str:
+def printed_csv(table: Table) -> str:
     """Return a table as CSV text for standard output, without terminal control codes."""
     return csv_text(_map_text_columns(table, lambda text: printable(text.expandtabs())))
 
@@ -120,6 +118,8 @@ def read_csv(path: Path) -> pd.DataFrame:
     Raises:
         UsageError: The file is no such table.
     """
+    import pandas as pd
+
     try:
         names = list(pd.read_csv(path, nrows=0).columns)
         table = pd.read_csv(
@@ -134,18 +134,16 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise errors.UsageError(
             f"cannot read {path} as a table ({error}); give a CSV file that profiler-ext wrote"
         ) from error
-    table = _map_text_columns(
-        _rename_modules(table, {_MODEL: _formula_escaped("")}), _formula_unescaped
-    )
-    table.attrs["schema_version"] = SCHEMA_VERSION
-    return table
+    read = Table.from_pandas(table)
+    named = _rename_modules(read, {_MODEL: _formula_escaped("")})
+    return Table(_map_text_columns(named, _formula_unescaped).by_name).to_pandas()
 
 
-def write_parquet(table: pd.DataFrame, path: Path) -> None:
+def write_parquet(table: Table, path: Path) -> None:
     """Write a table as Parquet; the pandas metadata hold the schema version."""
     PARQUET.require("Parquet")
     with file_io.replacing(path) as file:
-        table.to_parquet(file, engine="pyarrow", index=False)
+        table.to_pandas().to_parquet(file, engine="pyarrow", index=False)
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
@@ -155,6 +153,8 @@ def read_parquet(path: Path) -> pd.DataFrame:
         UsageError: The file is no Parquet.
     """
     PARQUET.require("Parquet")
+    import pandas as pd
+
     try:
         return pd.read_parquet(path, engine="pyarrow")
     except (OSError, ValueError) as error:
@@ -163,11 +163,11 @@ def read_parquet(path: Path) -> pd.DataFrame:
         ) from error
 
 
-def markdown_text(table: pd.DataFrame) -> str:
+def markdown_text(table: Table) -> str:
     """Return a table in GitHub's Markdown, with escaped names."""
     table = _rename_modules(table, {"": _MODEL})
-    rule = ["---" if table[name].dtype == TEXT else "---:" for name in table.columns]
-    rows = zip(*(column for _, column in table.items()), strict=True)
+    rule = ["---" if isinstance(each, Texts) else "---:" for each in table.by_name.values()]
+    rows = zip(*(column.tolist() for column in table.by_name.values()), strict=True)
     lines = (markdown_row(table.columns), f"| {' | '.join(rule)} |", *map(markdown_row, rows))
     return "\n".join(lines) + "\n"
 
@@ -186,22 +186,20 @@ def _dtype(name: str) -> Dtype:
     return COLUMNS[name].dtype if name in COLUMNS else TEXT
 
 
-def _rename_modules(table: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
-    if _MODULE not in table.columns:
+def _rename_modules(table: Table, words: Mapping[str, str]) -> Table:
+    if _MODULE not in table:
         return table
     named = _map_distinct(table[_MODULE], lambda text: words.get(text, text))
-    return table.assign(**{_MODULE: named})
+    return table.with_columns({_MODULE: named})
 
 
-def _map_text_columns(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
-    names = [name for name in table.columns if table[name].dtype == TEXT]
-    return table.assign(**{name: _map_distinct(table[name], change) for name in names})
+def _map_text_columns(table: Table, change: Callable[[str], str]) -> Table:
+    texts = {n: column for n, column in table.by_name.items() if isinstance(column, Texts)}
+    return table.with_columns({name: _map_distinct(each, change) for name, each in texts.items()})
 
 
-def _map_distinct(column: pd.Series[str], change: Callable[[str], str]) -> pd.Series[str]:
-    codes, distinct = pd.factorize(column)
-    changed = gather([change(str(text)) for text in distinct], codes, TEXT)
-    return pd.Series(changed, index=column.index, name=column.name)
+def _map_distinct(column: Texts, change: Callable[[str], str]) -> AnyColumn:
+    return gather([*map(change, column.strings)], column.codes, TEXT)
 
 
 def _formula_escaped(text: str) -> str:
@@ -218,7 +216,7 @@ def _formula_unescaped(text: str) -> str:
 
 def markdown_escape(value: object) -> str:
     """Return a value as one line of Markdown without markup."""
-    if value is pd.NA:
+    if value is None:
         return ""
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from profiler_ext.exporters import table_kinds, tables
+from profiler_ext.exporters.tables.table import Table
 from profiler_ext.records.analysis import Analysis
 
-_MakeTable = Callable[[table_kinds.TableKind], tables.DataFrame]
-_WriteTable = Callable[[tables.DataFrame, Path], None]
+_MakeTable = Callable[[table_kinds.TableKind], Table]
+_WriteTable = Callable[[Table, Path], None]
 
 
 def export_csv(analysis: Analysis, folder: Path) -> Path:

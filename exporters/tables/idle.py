@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 import numpy as np
-import pandas as pd
 
 from profiler_ext.exporters.tables import schema
 from profiler_ext.exporters.tables.selection import Selection
+from profiler_ext.exporters.tables.table import INT, AnyColumn, Table, gather
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered
 from profiler_ext.records.share_sums import codes_of, count_distinct, sum_by
@@ -19,9 +19,7 @@ _BY_LINE = ("file", "line", "user_file", "user_line", "module", "gap")
 _BY_CAUSE = ("file", "line", "gap")
 
 
-def idle_by_line(
-    analysis: Analysis, *, step: int | None = None, rank: int | None = None
-) -> pd.DataFrame:
+def idle_by_line(analysis: Analysis, *, step: int | None = None, rank: int | None = None) -> Table:
     """Return idle time by the CPU's line, longest first.
 
     The line is that of the thread that runs the steps; within a compiled graph, that of the op that
@@ -34,9 +32,7 @@ def idle_by_line(
     return _Sums(analysis, selection, analysis.idle.place).table(order, _BY_LINE)
 
 
-def idle_by_cause(
-    analysis: Analysis, *, step: int | None = None, rank: int | None = None
-) -> pd.DataFrame:
+def idle_by_cause(analysis: Analysis, *, step: int | None = None, rank: int | None = None) -> Table:
     """Return idle time by cause (see ``docs/idle.md``) and line.
 
     The line is where the CPU was; after a synchronisation, the call that waited. Sums to the idle
@@ -58,7 +54,7 @@ class _Sums:
         self._idle, self._place = idle, place
         self._steps = selection.count_steps(analysis)
 
-    def table(self, order: Sequence[str], of_place: Sequence[str]) -> pd.DataFrame:
+    def table(self, order: Sequence[str], of_place: Sequence[str]) -> Table:
         """Return the sums by device, cause and place."""
         own = tuple(name for name in order if name in ("device", "cause", "cpu_activity"))
         firsts, group = self._groups(own, of_place)
@@ -68,10 +64,10 @@ class _Sums:
             "spans": schema.whole(count_distinct(group, self._idle.span[self._rows], len(firsts))),
             "duration_ns": schema.whole(duration),
             "fraction": schema.ratio(duration, int(duration.sum())),
-            "steps": schema.repeated(self._steps, len(firsts), schema.INT),
+            "steps": schema.repeated(self._steps, len(firsts), INT),
             "per_step_ns": schema.ratio(duration, self._steps),
         }
-        return schema.sort_longest_first(schema.frame(named | sums), order)
+        return schema.frame(named | sums).longest_first(order)
 
     def _groups(self, own: Sequence[str], of_place: Sequence[str]) -> tuple[Ints, Ints]:
         """Return the first piece of each table row, and each chosen piece's row."""
@@ -87,15 +83,11 @@ class _Sums:
         column: Interned = getattr(self._idle, name)
         return column.codes.astype(np.int64)
 
-    def _column(self, name: str, rows: Ints) -> pd.api.extensions.ExtensionArray:
+    def _column(self, name: str, rows: Ints) -> AnyColumn:
         idle, dtype = self._idle, schema.COLUMNS[name].dtype
         if name == "device":
             return schema.whole(idle.device[rows])
         if name in ("cause", "cpu_activity"):
             column = getattr(idle, name)
-            return schema.gather(
-                [text or None for text in column.strings], column.codes[rows], dtype
-            )
-        return schema.gather(
-            [getattr(place, name) for place in idle.places], self._place[rows], dtype
-        )
+            return gather([text or None for text in column.strings], column.codes[rows], dtype)
+        return gather([getattr(place, name) for place in idle.places], self._place[rows], dtype)

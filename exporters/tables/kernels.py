@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Unpack
 
 import numpy as np
-import pandas as pd
-from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.exporters.tables import sums
 from profiler_ext.exporters.tables.rows import (
@@ -17,8 +15,9 @@ from profiler_ext.exporters.tables.rows import (
     shape_columns,
     site_paths,
 )
-from profiler_ext.exporters.tables.schema import INT, TEXT, gather, whole
+from profiler_ext.exporters.tables.schema import whole
 from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.table import INT, TEXT, AnyColumn, Table, gather
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Ints
 from profiler_ext.records.share_sums import largest_places
@@ -29,7 +28,7 @@ _SITE = ("graph", "call_site", "file", "line", "module", "input_shapes", "grid",
 
 def by_kernel(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
-) -> pd.DataFrame:
+) -> Table:
     """Return device time by kernel, longest first.
 
     ``kernel`` is Inductor's name or the event's, ``name`` the device's own (a library's choice).
@@ -44,7 +43,7 @@ def by_kernel(
 
 def by_site(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
-) -> pd.DataFrame:
+) -> Table:
     """Return device time by kernel and call site, longest first.
 
     A site is a call site of a compiled graph, or a line of eager work; other shapes, grids or
@@ -56,7 +55,7 @@ def by_site(
     return sums.with_rooflines(analysis, keys, selection, peaks, times)
 
 
-def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, ExtensionArray]:
+def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, AnyColumn]:
     """Return the min, median and max launch time of each key."""
     order = np.lexsort((duration_ns, key))
     sorted_ns = np.append(duration_ns[order], 0)  # a key without launches reads what is not used
@@ -75,7 +74,7 @@ def site_keys(analysis: Analysis) -> sums.Keys:
     codes += [*(column.codes for column in kernels.values()), places, shapes.codes, launched.codes]
     paths = site_paths(analysis)
 
-    def columns_at(rows: Ints) -> dict[str, ExtensionArray]:
+    def columns_at(rows: Ints) -> dict[str, AnyColumn]:
         graphs, graph = analysis.recording.graphs, analysis.launches.graph[rows]
         graph_columns = {
             "graph": gather([each.key for each in graphs], graph, TEXT),
@@ -84,7 +83,7 @@ def site_keys(analysis: Analysis) -> sums.Keys:
         return {
             **sums.texts_at(kernels, rows),
             **graph_columns,
-            "call_site": paths[rows],
+            "call_site": paths.take(rows),
             **_place_columns(analysis, places[rows]),
             **sums.texts_at({"input_shapes": shapes}, rows),
             **shape_columns(analysis, rows),
@@ -93,7 +92,7 @@ def site_keys(analysis: Analysis) -> sums.Keys:
     return sums.launch_keys(analysis, codes, columns_at, [*kernels, *_SITE])
 
 
-def _place_columns(analysis: Analysis, places: Ints) -> dict[str, ExtensionArray]:
+def _place_columns(analysis: Analysis, places: Ints) -> dict[str, AnyColumn]:
     distinct, codes = np.unique(places, return_inverse=True)
     chosen = [analysis.places[place] for place in distinct.tolist()]
     texts = ("file", "function", "code", "module")

@@ -7,12 +7,11 @@ from typing import Any, Unpack
 
 import msgspec
 import numpy as np
-import pandas as pd
-from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.tables import schema
 from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.table import FLOAT, INT, TEXT, AnyColumn, Dtype, Table, gather
 from profiler_ext.findings import Finding, find
 from profiler_ext.records.analysis import Analysis, BreakdownRow, Place
 from profiler_ext.records.evidence import ForwardEvidence
@@ -27,24 +26,24 @@ _SCOPES = tuple(Scope)
 _BUSY = tuple(scope for scope in Scope if scope is not Scope.IDLE)
 _BEST_FIRST = tuple(Level)
 _Entry = tuple[str, str | None, str]
-_COLUMNS: Mapping[str, tuple[schema.Dtype, Callable[[Utilisation], Any]]] = {
-    "wall_ns": (schema.INT, lambda by_step: by_step.wall_ns),
-    "est_flops": (schema.INT, lambda by_step: by_step.flops),
-    "unit": (schema.TEXT, lambda by_step: by_step.by_unit[0][0]),
-    "mfu": (schema.FLOAT, lambda by_step: by_step.mfu),
-    "known_fraction": (schema.FLOAT, lambda by_step: by_step.known_fraction),
-    "counted_fraction": (schema.FLOAT, lambda by_step: by_step.counted_fraction),
+_COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
+    "wall_ns": (INT, lambda by_step: by_step.wall_ns),
+    "est_flops": (INT, lambda by_step: by_step.flops),
+    "unit": (TEXT, lambda by_step: by_step.by_unit[0][0]),
+    "mfu": (FLOAT, lambda by_step: by_step.mfu),
+    "known_fraction": (FLOAT, lambda by_step: by_step.known_fraction),
+    "counted_fraction": (FLOAT, lambda by_step: by_step.counted_fraction),
 }
-_PLACE: tuple[tuple[str, schema.Dtype], ...] = (
-    ("file", schema.TEXT),
-    ("line", schema.INT),
-    ("code", schema.TEXT),
-    ("module", schema.TEXT),
-    ("kernel", schema.TEXT),
+_PLACE: tuple[tuple[str, Dtype], ...] = (
+    ("file", TEXT),
+    ("line", INT),
+    ("code", TEXT),
+    ("module", TEXT),
+    ("kernel", TEXT),
 )
 
 
-def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     """Return one row per graph instance, in order of registration.
 
     Filters: the step in which it launched something, its rank, its phase (forward, backward or
@@ -53,19 +52,15 @@ def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     chosen = _chosen_graphs(analysis, Selection(**filters))
     every = np.arange(len(chosen))
     columns = {
-        "key": schema.gather([graph.key for graph in chosen], every, schema.TEXT),
-        "compile_id": schema.gather([graph.compile_id for graph in chosen], every, schema.TEXT),
-        "phase": schema.gather([graph_phase(graph) for graph in chosen], every, schema.TEXT),
-        "fx_nodes": schema.gather([_count(graph, "nodes") for graph in chosen], every, schema.INT),
-        "call_sites": schema.gather(
-            [_count(graph, "call_sites") for graph in chosen], every, schema.INT
-        ),
-        "cache_state": schema.gather([graph.cache_state for graph in chosen], every, schema.TEXT),
-        "cache_detail": schema.gather([graph.cache_detail for graph in chosen], every, schema.TEXT),
-        "compile_ns": schema.gather([graph.compile_ns for graph in chosen], every, schema.INT),
-        "output_module": schema.gather(
-            [graph.output_module for graph in chosen], every, schema.TEXT
-        ),
+        "key": gather([graph.key for graph in chosen], every, TEXT),
+        "compile_id": gather([graph.compile_id for graph in chosen], every, TEXT),
+        "phase": gather([graph_phase(graph) for graph in chosen], every, TEXT),
+        "fx_nodes": gather([_count(graph, "nodes") for graph in chosen], every, INT),
+        "call_sites": gather([_count(graph, "call_sites") for graph in chosen], every, INT),
+        "cache_state": gather([graph.cache_state for graph in chosen], every, TEXT),
+        "cache_detail": gather([graph.cache_detail for graph in chosen], every, TEXT),
+        "compile_ns": gather([graph.compile_ns for graph in chosen], every, INT),
+        "output_module": gather([graph.output_module for graph in chosen], every, TEXT),
     }
     return schema.frame(columns)
 
@@ -77,9 +72,7 @@ def graph_phase(graph: GraphInstance) -> Phase:
     return Phase.BACKWARD if graph.runs_backward else Phase.FORWARD
 
 
-def coverage(
-    analysis: Analysis, *, step: int | None = None, rank: int | None = None
-) -> pd.DataFrame:
+def coverage(analysis: Analysis, *, step: int | None = None, rank: int | None = None) -> Table:
     """Return wall time of the profiled steps by scope and category, busy first.
 
     ``category`` is line, line_phase_corrected where torch's backward tag leaked onto forward work,
@@ -92,13 +85,13 @@ def coverage(
     time = np.array(list(sums.values()), np.int64)
     steps = selection.count_steps(analysis)
     columns = {
-        name: schema.gather([entry[at] for entry in sums], every, schema.TEXT)
+        name: gather([entry[at] for entry in sums], every, TEXT)
         for at, name in enumerate(("scope", "level", "category"))
     }
     columns |= {
         "duration_ns": schema.whole(time),
         "fraction": schema.ratio(time, int(time.sum())),
-        "steps": schema.repeated(steps, len(sums), schema.INT),
+        "steps": schema.repeated(steps, len(sums), INT),
         "per_step_ns": schema.ratio(time, steps),
     }
     return schema.frame(columns)
@@ -191,7 +184,7 @@ def _count(graph: GraphInstance, what: str) -> int | None:
 
 def utilisation(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
-) -> pd.DataFrame:
+) -> Table:
     """Return the model FLOPs utilisation (MFU) of each step; no filter by phase or scope.
 
     Steps of unknown MFU have only their number.
@@ -204,48 +197,44 @@ def utilisation(
     chosen = chosen if selection.has_rank_of(analysis) else []
     by_step = utilisation_by_step(analysis, chosen, peaks)
     every = np.arange(len(chosen))
-    columns: dict[str, ExtensionArray] = {
-        "rank": schema.repeated(analysis.recording.settings.rank, len(chosen), schema.INT),
-        "step": schema.gather(chosen, every, schema.INT),
+    columns: dict[str, AnyColumn] = {
+        "rank": schema.repeated(analysis.recording.settings.rank, len(chosen), INT),
+        "step": gather(chosen, every, INT),
     }
     for name, (dtype, value_of) in _COLUMNS.items():
         values = [None if each is None else value_of(each) for each in by_step]
-        columns[name] = schema.gather(values, every, dtype)
+        columns[name] = gather(values, every, dtype)
     return schema.frame(columns)
 
 
-def findings(analysis: Analysis, *, rank: int | None = None) -> pd.DataFrame:
+def findings(analysis: Analysis, *, rank: int | None = None) -> Table:
     """Return the findings, the largest first; figures as JSON."""
     is_there = Selection(rank=rank).has_rank_of(analysis)
     return _findings_frame(find(analysis).found if is_there else ())
 
 
-def _findings_frame(found: tuple[Finding, ...]) -> pd.DataFrame:
+def _findings_frame(found: tuple[Finding, ...]) -> Table:
     every = np.arange(len(found))
     columns = {
-        "rank": schema.gather([each.rank for each in found], every, schema.INT),
-        "rule": schema.gather([each.rule for each in found], every, schema.TEXT),
-        "summary": schema.gather([each.summary for each in found], every, schema.TEXT),
+        "rank": gather([each.rank for each in found], every, INT),
+        "rule": gather([each.rule for each in found], every, TEXT),
+        "summary": gather([each.summary for each in found], every, TEXT),
     }
     columns |= {
-        name: schema.gather([getattr(each.location, name) for each in found], every, dtype)
+        name: gather([getattr(each.location, name) for each in found], every, dtype)
         for name, dtype in _PLACE
     }
     columns |= {
-        "compile_id": schema.gather([each.location.graph for each in found], every, schema.TEXT),
-        "est_saving_ns": schema.gather([each.est_saving_ns for each in found], every, schema.INT),
-        "total_ns": schema.gather([each.total_ns for each in found], every, schema.INT),
-        "est_saving_fraction": schema.gather(
-            [each.fraction for each in found], every, schema.FLOAT
+        "compile_id": gather([each.location.graph for each in found], every, TEXT),
+        "est_saving_ns": gather([each.est_saving_ns for each in found], every, INT),
+        "total_ns": gather([each.total_ns for each in found], every, INT),
+        "est_saving_fraction": gather([each.fraction for each in found], every, FLOAT),
+        "saving_per": gather([each.saving_per.value for each in found], every, TEXT),
+        "confidence": gather([each.confidence.value for each in found], every, TEXT),
+        "evidence": gather(
+            [msgspec.json.encode(each.evidence).decode() for each in found], every, TEXT
         ),
-        "saving_per": schema.gather([each.saving_per.value for each in found], every, schema.TEXT),
-        "confidence": schema.gather([each.confidence.value for each in found], every, schema.TEXT),
-        "evidence": schema.gather(
-            [msgspec.json.encode(each.evidence).decode() for each in found], every, schema.TEXT
-        ),
-        "remedy": schema.gather([each.remedy for each in found], every, schema.TEXT),
-        "overlaps_with": schema.gather(
-            [", ".join(each.overlaps_with) for each in found], every, schema.TEXT
-        ),
+        "remedy": gather([each.remedy for each in found], every, TEXT),
+        "overlaps_with": gather([", ".join(each.overlaps_with) for each in found], every, TEXT),
     }
     return schema.frame(columns)

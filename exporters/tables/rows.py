@@ -6,22 +6,10 @@ from collections.abc import Mapping
 from typing import Unpack
 
 import numpy as np
-import pandas as pd
-from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.schema import (
-    COLUMNS,
-    INT,
-    TEXT,
-    frame,
-    gather,
-    ratio,
-    real,
-    repeated,
-    text,
-    whole,
-)
+from profiler_ext.exporters.tables.schema import COLUMNS, frame, ratio, real, repeated, text, whole
 from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.table import INT, TEXT, AnyColumn, Table, gather
 from profiler_ext.kineto.launch_shapes import LaunchShapes, launch_shapes
 from profiler_ext.kineto.op_inputs import OpInput, inputs_of
 from profiler_ext.records.analysis import Analysis
@@ -46,7 +34,7 @@ _PLACE_COLUMNS = (
 )
 
 
-def site_paths(analysis: Analysis) -> ExtensionArray:
+def site_paths(analysis: Analysis) -> AnyColumn:
     """Return each launch's call site in its graph's wrapper as a path; absent outside of graphs."""
     graph, site = analysis.launches.graph, analysis.launches.call_site
     known = ~(np.ma.getmaskarray(graph) | np.ma.getmaskarray(site))
@@ -78,7 +66,7 @@ def _inputs(inputs: tuple[OpInput, ...] | None) -> str:
     return " ".join(f"{each.dtype}[{', '.join(map(str, each.sizes))}]" for each in tensors)
 
 
-def shape_columns(analysis: Analysis, launch: Ints) -> dict[str, ExtensionArray]:
+def shape_columns(analysis: Analysis, launch: Ints) -> dict[str, AnyColumn]:
     """Return launch shapes from the trace; absent where it has none."""
     return _columns(launch_shapes_of(analysis).at(launch))
 
@@ -89,7 +77,7 @@ def launch_shapes_of(analysis: Analysis) -> LaunchShapes:
     return analysis.derived.once("launch_shapes", lambda: launch_shapes(trace, rows))
 
 
-def _columns(shapes: LaunchShapes) -> dict[str, ExtensionArray]:
+def _columns(shapes: LaunchShapes) -> dict[str, AnyColumn]:
     columns = (
         gather([size or None for size in shapes.grid.strings], shapes.grid.codes, TEXT),
         gather([size or None for size in shapes.block.strings], shapes.block.codes, TEXT),
@@ -102,40 +90,39 @@ def _columns(shapes: LaunchShapes) -> dict[str, ExtensionArray]:
 
 def common_launch_shapes(
     analysis: Analysis, key: Ints, launch: Ints, rows: int
-) -> dict[str, ExtensionArray]:
+) -> dict[str, AnyColumn]:
     """Return each key's launch shape; absent where launches differ."""
     shapes = _columns(launch_shapes_of(analysis).at(launch))
     return {name: _common(column, key, rows) for name, column in shapes.items()}
 
 
-def _common(column: ExtensionArray, key: Ints, rows: int) -> ExtensionArray:
-    codes, distinct = column.factorize(use_na_sentinel=False)
-    least, most = np.full(rows, len(distinct)), np.full(rows, -1)
+def _common(column: AnyColumn, key: Ints, rows: int) -> AnyColumn:
+    codes = column.equal_codes()
+    least, most = np.full(rows, len(codes)), np.full(rows, -2)
     np.minimum.at(least, key, codes)
     np.maximum.at(most, key, codes)
-    common: ExtensionArray = distinct.take(np.where(least == most, most, -1), allow_fill=True)
-    return common
+    row_of = np.full(len(codes) + 1, -1, np.int64)
+    row_of[codes] = np.where(codes < 0, -1, np.arange(len(codes)))
+    return column.take(row_of[np.where(least == most, most, -1)])
 
 
 def roofline_columns_by_launch(
     analysis: Analysis, peaks: Mapping[str, Peak]
-) -> dict[str, ExtensionArray]:
+) -> dict[str, AnyColumn]:
     """Return the roofline columns, one row per launch."""
     found = rooflines(analysis, peaks)
     evidence = {"unit_evidence": text(found.unit_evidence, absent="")}
     return _roofline_columns(found, evidence)
 
 
-def roofline_columns_by_key(
-    shares: KeyedShares, peaks: Mapping[str, Peak]
-) -> dict[str, ExtensionArray]:
+def roofline_columns_by_key(shares: KeyedShares, peaks: Mapping[str, Peak]) -> dict[str, AnyColumn]:
     """Return the roofline columns summed by key; rates cover the parts with an estimate."""
     return _roofline_columns(part_sums(shares, rooflines(shares.analysis, peaks)).summed(), {})
 
 
 def _roofline_columns(
-    sums: Rooflines | RooflineSums, evidence: dict[str, ExtensionArray]
-) -> dict[str, ExtensionArray]:
+    sums: Rooflines | RooflineSums, evidence: dict[str, AnyColumn]
+) -> dict[str, AnyColumn]:
     return {
         "est_bytes": whole(sums.bytes),
         "est_flops": whole(sums.flops),
@@ -153,7 +140,7 @@ def _roofline_columns(
 
 def launches(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
-) -> pd.DataFrame:
+) -> Table:
     """Return one row per launch, in start order; outside of profiled steps ``step`` is absent.
 
     ``est_bytes`` and ``est_flops`` estimate a call site's traffic and operations; several kernels
@@ -166,10 +153,10 @@ def launches(
     chosen = selection.launches(analysis)
     if selection.phase is not None:
         chosen &= analysis.launches.phase.where(selection.phase)
-    return _launch_frame(analysis, peaks).loc[chosen].reset_index(drop=True)
+    return _launch_frame(analysis, peaks).take(chosen)
 
 
-def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     """Return one row per part of a launch: FX node, ATen op, or gap.
 
     ``duration_ns`` adds up to the launch. The phase filter is that of the parts.
@@ -192,11 +179,11 @@ def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     return frame(columns)
 
 
-def _of_place(analysis: Analysis, name: str, place: Codes) -> ExtensionArray:
+def _of_place(analysis: Analysis, name: str, place: Codes) -> AnyColumn:
     return gather([getattr(each, name) for each in analysis.places], place, COLUMNS[name].dtype)
 
 
-def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame:
+def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> Table:
     rows = analysis.launches
     graphs = analysis.recording.graphs
     collectives = analysis.communication

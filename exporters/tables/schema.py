@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any
 
 import numpy as np
-import pandas as pd
-from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.records.analysis import SCHEMA_VERSION
+from profiler_ext.exporters.tables.table import (
+    BOOL,
+    FLOAT,
+    INT,
+    TEXT,
+    AnyColumn,
+    Dtype,
+    Numbers,
+    Table,
+    gather,
+    numbers,
+)
 from profiler_ext.records.compiles import CompilePhase
-from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts
+from profiler_ext.records.events import Interned, Ints, MaskedInts
 from profiler_ext.records.vocabulary import Phase
 from profiler_ext.rooflines.rooflines import MaskedFloats
 
-Dtype = Literal["string", "Int64", "Float64", "boolean"]
-TEXT: Final = "string"
-INT: Final = "Int64"
-FLOAT: Final = "Float64"
-BOOL: Final = "boolean"
 _UNITS = (
     ("_ns", "ns"),
     ("_bytes", "bytes"),
@@ -46,53 +50,36 @@ gradient_accumulation optimizer other
 """
 
 
-def whole(values: Ints | MaskedInts) -> ExtensionArray:
+def whole(values: Ints | MaskedInts) -> Numbers:
     """Return integers as ``Int64``; masked ones are absent."""
-    data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.int64)
-    return pd.arrays.IntegerArray(data, np.ma.getmaskarray(values).copy())
+    return numbers(values, INT)
 
 
-def real(values: MaskedFloats) -> ExtensionArray:
+def real(values: MaskedFloats) -> Numbers:
     """Return floats as ``Float64``; masked ones are absent."""
-    data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.float64)
-    return pd.arrays.FloatingArray(data, np.ma.getmaskarray(values).copy())
+    return numbers(values, FLOAT)
 
 
-def text(column: Interned, absent: str | None = None) -> ExtensionArray:
+def text(column: Interned, absent: str | None = None) -> AnyColumn:
     """Return an interned column as ``string``."""
     return gather([None if s == absent else s for s in column.strings], column.codes, TEXT)
 
 
-def gather(values: Sequence[Any], codes: Codes | Ints | MaskedInts, dtype: Dtype) -> ExtensionArray:
-    """Return ``values[code]`` for each row; masked codes and -1 are absent."""
-    distinct: ExtensionArray = pd.array(list(values), dtype=dtype)
-    return distinct.take(np.ma.filled(codes, -1), allow_fill=True)
-
-
-def repeated(value: Any, rows: int, dtype: Dtype) -> ExtensionArray:
+def repeated(value: Any, rows: int, dtype: Dtype) -> AnyColumn:
     """Return a column of one repeated value."""
     return gather([value], np.zeros(rows, np.int32), dtype)
 
 
-def ratio(part: Ints, total: Ints | int) -> ExtensionArray:
+def ratio(part: Ints, total: Ints | int) -> Numbers:
     """Return ``part / total`` as ``Float64``; absent where ``total`` is zero."""
     totals = np.broadcast_to(np.asarray(total, np.int64), part.shape)
     nothing = totals == 0
-    return pd.arrays.FloatingArray(part / np.where(nothing, 1, totals), nothing)
+    return Numbers(part / np.where(nothing, 1, totals), nothing, FLOAT)
 
 
-def frame(columns: dict[str, ExtensionArray]) -> pd.DataFrame:
+def frame(columns: Mapping[str, AnyColumn]) -> Table:
     """Return a table of these columns, with the schema version."""
-    table = pd.DataFrame(columns)
-    table.attrs["schema_version"] = SCHEMA_VERSION
-    return table
-
-
-def sort_longest_first(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Return the table sorted by time, longest first, then by these columns."""
-    by = ["duration_ns", *names]
-    ascending = [name != "duration_ns" for name in by]
-    return table.sort_values(by, ascending=ascending, ignore_index=True)
+    return Table(dict(columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-import pandas as pd
 
-from profiler_ext.exporters.tables.schema import COLUMNS, TEXT, frame, gather
+from profiler_ext.exporters.tables.schema import COLUMNS, frame
+from profiler_ext.exporters.tables.table import Table, gather
 from profiler_ext.printable import printable
 
 # Names in torch's own tests that differ from those of the other tables.
@@ -33,7 +33,7 @@ class SequenceRow:
     annotation: str | None  # the user's own labels
 
 
-def seq_table(rows: Sequence[SequenceRow]) -> pd.DataFrame:
+def seq_table(rows: Sequence[SequenceRow]) -> Table:
     """Return one row per node of a joint graph, in graph order, with torch's own column names."""
     every, columns = np.arange(len(rows)), {}
     for field in fields(SequenceRow):
@@ -43,13 +43,16 @@ def seq_table(rows: Sequence[SequenceRow]) -> pd.DataFrame:
     return frame(columns)
 
 
-def seq_text(table: pd.DataFrame) -> str:
+def seq_text(table: Table) -> str:
     """Return the table of :func:`seq_table` as aligned text."""
-    cells = table[_SHOWN].astype(TEXT).fillna("")
-    texts = [[name, *map(printable, cells[name])] for name in _SHOWN]
+    texts = [[name, *map(printable, _cells(table[name].tolist()))] for name in _SHOWN]
     widths = [max(map(len, column)) for column in texts]
     rows = (
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
         for row in zip(*texts, strict=True)
     )
     return "\n".join(rows) + "\n"
+
+
+def _cells(values: Iterable[object]) -> Iterator[str]:
+    return ("" if value is None else str(value) for value in values)

@@ -11,26 +11,25 @@ from types import MappingProxyType
 from typing import Unpack
 
 import numpy as np
-import pandas as pd
-from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.tables import schema
 from profiler_ext.exporters.tables.rows import roofline_columns_by_key
 from profiler_ext.exporters.tables.selection import PHASES, Filters, Selection
+from profiler_ext.exporters.tables.table import INT, TEXT, AnyColumn, Table, first_known, gather
 from profiler_ext.records import lineage, share_sums
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
-NO_COLUMNS: Mapping[str, ExtensionArray] = MappingProxyType({})
+NO_COLUMNS: Mapping[str, AnyColumn] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The rows of a summing table."""
 
-    table: pd.DataFrame  # one row per key
+    table: Table  # one row per key
     of_share: Ints  # each share's row of ``table``
 
     def select(self, analysis: Analysis, selection: Selection) -> share_sums.KeyedShares:
@@ -91,12 +90,10 @@ def kernel_columns(analysis: Analysis) -> dict[str, Interned]:
     return {"kernel": launches.kernel_or_name, "name": launches.name, "kind": launches.kind}
 
 
-def texts_at(columns: Mapping[str, Interned], rows: Ints) -> dict[str, ExtensionArray]:
+def texts_at(columns: Mapping[str, Interned], rows: Ints) -> dict[str, AnyColumn]:
     """Return some rows of columns; empty texts are absent."""
     return {
-        name: schema.gather(
-            [each or None for each in column.strings], column.codes[rows], schema.TEXT
-        )
+        name: gather([each or None for each in column.strings], column.codes[rows], TEXT)
         for name, column in columns.items()
     }
 
@@ -104,7 +101,7 @@ def texts_at(columns: Mapping[str, Interned], rows: Ints) -> dict[str, Extension
 def launch_keys(
     analysis: Analysis,
     codes: Sequence[Ints | Codes],
-    columns_at: Callable[[Ints], dict[str, ExtensionArray]],
+    columns_at: Callable[[Ints], dict[str, AnyColumn]],
     identity: list[str],
 ) -> Keys:
     """Return keys of whole launches; launches equal in all ``codes`` share a key."""
@@ -150,28 +147,30 @@ def _keys_with_gaps(
     return _keys_of_places(analysis, names, [*identity, "gap"])
 
 
-def _keys_of_places(analysis: Analysis, names: pd.DataFrame, identity: list[str]) -> Keys:
+def _keys_of_places(analysis: Analysis, names: Table, identity: list[str]) -> Keys:
     merged, of_place = _merged(names, identity)
     return Keys(merged, of_place[analysis.shares.place])
 
 
-def _frame_of(names: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> pd.DataFrame:
+def _frame_of(names: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> Table:
     every = np.arange(len(rows))
     return schema.frame(
         {
-            name: schema.gather([row[at] for row in rows], every, schema.COLUMNS[name].dtype)
+            name: gather([row[at] for row in rows], every, schema.COLUMNS[name].dtype)
             for at, name in enumerate(names)
         }
     )
 
 
-def _merged(names: pd.DataFrame, identity: list[str]) -> tuple[pd.DataFrame, Ints]:
-    groups = names.groupby(identity, dropna=False, sort=False)
-    number = groups.ngroup().to_numpy().astype(np.int64)
-    if len(identity) == len(names.columns):
-        return names.drop_duplicates(identity, ignore_index=True), number
+def _merged(names: Table, identity: list[str]) -> tuple[Table, Ints]:
+    number, firsts = names.groups(identity)
     # Details (a line's function and text) are the first known.
-    return groups.first().reset_index()[list(names.columns)], number
+    details = {
+        name: first_known(names[name], number, len(firsts))
+        for name in names.columns
+        if name not in identity
+    }
+    return names.take(firsts).with_columns(details), number
 
 
 def by_line(
@@ -180,7 +179,7 @@ def by_line(
     *,
     peaks: Mapping[str, Peak] = PEAKS,
     **filters: Unpack[Filters],
-) -> pd.DataFrame:
+) -> Table:
     """Return device time by source line, longest first; ``gap`` says why a row has no line.
 
     ``view`` is ``model`` for the innermost line of the model, a modelling library's included, or
@@ -195,7 +194,7 @@ def by_module(
     *,
     peaks: Mapping[str, Peak] = PEAKS,
     **filters: Unpack[Filters],
-) -> pd.DataFrame:
+) -> Table:
     """Return device time by module, longest first, without submodules' time.
 
     ``depth`` cuts paths to so many parts, so that submodules' time is included: at 2,
@@ -204,17 +203,17 @@ def by_module(
     return with_rooflines(analysis, module_keys(analysis, depth), Selection(**filters), peaks)
 
 
-def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     """Return device time by ATen op, longest first; ``gap`` says why a row has no op."""
     return _sums(analysis, text_keys(analysis, "aten_op"), Selection(**filters))
 
 
-def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     """Return device time by phase, longest first."""
     return _sums(analysis, phase_keys(analysis), Selection(**filters))
 
 
-def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     """Return device time by the rule that matched backward work to its forward op, longest first.
 
     ``seq_nr`` and the like are rules that found the forward node, ``not_linked`` is where none did.
@@ -224,7 +223,7 @@ def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     return _sums(analysis, text_keys(analysis, "forward_evidence"), Selection(**filters))
 
 
-def by_mechanism(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+def by_mechanism(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     """Return device time by how source lines were found, longest first; absent is eager work."""
     return _sums(analysis, text_keys(analysis, "mechanism"), Selection(**filters))
 
@@ -234,8 +233,8 @@ def with_rooflines(
     keys: Keys,
     selection: Selection,
     peaks: Mapping[str, Peak],
-    more: Mapping[str, ExtensionArray] = NO_COLUMNS,
-) -> pd.DataFrame:
+    more: Mapping[str, AnyColumn] = NO_COLUMNS,
+) -> Table:
     """Return the sums with roofline columns, which are split as time is.
 
     ``est_bytes``, ``est_flops``, ``roofline_ns`` and ``could_save_ns`` sum the parts where they are
@@ -249,8 +248,8 @@ def _sums(
     analysis: Analysis,
     keys: Keys,
     selection: Selection,
-    more: Mapping[str, ExtensionArray] = NO_COLUMNS,
-) -> pd.DataFrame:
+    more: Mapping[str, AnyColumn] = NO_COLUMNS,
+) -> Table:
     shares = keys.select(analysis, selection)
     phases = shares.phases_ns()
     count, inclusive = shares.whole_launches()
@@ -263,10 +262,10 @@ def _sums(
             **{name: schema.whole(phases[:, at]) for at, name in enumerate(PHASES)},
             "inclusive_ns": schema.whole(inclusive),
             "fraction": schema.ratio(duration, int(duration.sum())),
-            "steps": schema.repeated(steps, len(keys.table), schema.INT),
+            "steps": schema.repeated(steps, len(keys.table), INT),
             "per_step_ns": schema.ratio(duration, steps),
             **more,
         }
     )
-    table = pd.concat([keys.table, sums], axis=1).loc[count > 0]
-    return schema.sort_longest_first(table, keys.table.columns)
+    table = keys.table.with_columns(sums.by_name).take(count > 0)
+    return table.longest_first(keys.table.columns)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-import pandas as pd
-
 from profiler_ext.exporters.tables import kernels, sums
 from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.table import Table
 from profiler_ext.records.analysis import Analysis
 
 Identity = tuple[Any, ...]
@@ -78,6 +77,5 @@ def _add(
                 of_row[words[at]] = of_row.get(words[at], 0) + time
 
 
-def _identities(table: pd.DataFrame, names: Sequence[str]) -> list[Identity]:
-    plain = table[list(names)].astype(object).where(table[list(names)].notna(), None)
-    return [tuple(row) for row in plain.to_numpy().tolist()]
+def _identities(table: Table, names: Sequence[str]) -> list[Identity]:
+    return list(zip(*(table[name].tolist() for name in names), strict=True))

@@ -25,8 +25,8 @@ class Drawing:
     """A table to draw in a terminal."""
 
     kind: table_kinds.TableKind
-    whole: tables.DataFrame  # all rows
-    shown: tables.DataFrame  # the rows to show
+    whole: tables.Table  # all rows
+    shown: tables.Table  # the rows to show
     settings: Settings  # for short paths
     console: Console
     wall_ns: int  # fills a bar

@@ -12,11 +12,12 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Protocol, Unpack
 
-import pandas as pd
+import numpy as np
 
 from profiler_ext.attribution.notes import caveats
 from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.tables.selection import Filters
+from profiler_ext.exporters.tables.table import TEXT, concatenated, gather
 from profiler_ext.exporters.terminal import columns, module_table
 from profiler_ext.exporters.terminal.console import Console, Table, Text
 from profiler_ext.exporters.terminal.tables import PART, TIME, top_table
@@ -54,28 +55,18 @@ class Ranks(Protocol):
     def notes(self) -> tuple[str, ...]:
         """What to tell the user."""
 
-    def by(self, name: str, **filters: Unpack[Filters]) -> tables.DataFrame:
-        """Return a summing table by its name."""
-
-    def table(self, name: str, **filters: Unpack[Filters]) -> tables.DataFrame:
+    def columns(self, name: str, **filters: Unpack[Filters]) -> tables.Table:
         """Return a table by its name."""
-
-    def coverage(self) -> tables.DataFrame:
-        """Return the step time breakdown."""
-
-    def idle_by_cause(self) -> tables.DataFrame:
-        """Return the idle time by cause."""
 
 
 def next_steps(ranks: Ranks, folder: Path) -> list[str]:
     """Return commands that go deeper into the session of a folder."""
     name = "" if str(folder) == _DEFAULT_FOLDER else f" {shlex.quote(str(folder))}"
-    lines = ranks.by(_LINE)
-    named = lines[lines["line"].notna()].head(1)
+    lines = ranks.columns("by_line")
+    named = zip(lines["file"].tolist(), lines["line"].tolist(), strict=True)
     explain = [
-        f"explain{name} {PurePath(file).name}:{line}"
-        for file, line in zip(named["file"], named["line"], strict=True)
-    ]
+        f"explain{name} {PurePath(file).name}:{line}" for file, line in named if line is not None
+    ][:1]
     return [f"profiler-ext open{name}", *explain, *(f"report{name} --{each}" for each in _MORE)]
 
 
@@ -134,11 +125,11 @@ def _caveat_lines(ranks: Ranks, console: Console) -> Iterator[Text]:
 def _print_work(ranks: Ranks, console: Console, room: int) -> None:
     """Print the lines with the most time; modules too where one line has most of it."""
     lines = table_kinds.table_by(_LINE)
-    table = with_ops(_LINE, ranks.table, ranks.by(_LINE), {})
+    table = with_ops(_LINE, ranks.columns, ranks.columns("by_line"), {})
     if not len(table):
         console.print(Text("no device time was recorded"))
         return
-    times = table["duration_ns"]
+    times = table["duration_ns"].data
     if 2 * times.max() > times.sum() and (tree := _module_tree(ranks, console, room - 5)):
         console.print(_rows_of(lines, table, 3, ranks, console))
         console.print()
@@ -150,7 +141,7 @@ def _print_work(ranks: Ranks, console: Console, room: int) -> None:
 def _module_tree(ranks: Ranks, console: Console, room: int) -> Table | None:
     """Return the modules' tree in at most so many rows, ``None`` if it has not even three."""
     kind = table_kinds.table_by(_MODULE)
-    modules = with_ops(_MODULE, ranks.table, ranks.by(_MODULE), {})
+    modules = with_ops(_MODULE, ranks.columns, ranks.columns("by_module"), {})
     for rows in range(room, 2, -1):
         tree = _rows_of(kind, modules, rows, ranks, console)
         if 3 <= tree.row_count <= room:
@@ -160,7 +151,7 @@ def _module_tree(ranks: Ranks, console: Console, room: int) -> Table | None:
 
 def _rows_of(
     kind: table_kinds.TableKind,
-    table: tables.DataFrame,
+    table: tables.Table,
     rows: int,
     ranks: Ranks,
     console: Console,
@@ -176,7 +167,7 @@ def _rows_of(
 
 def _breakdown_lines(ranks: Ranks) -> Iterator[Text]:
     """Yield a line per scope with time, and their sum."""
-    rows = summary.records(ranks.coverage())
+    rows = summary.records(ranks.columns("coverage"))
     total = sum(row["duration_ns"] for row in rows)
     about = summary.attributed_texts(ranks.analyses)
     about[Scope.IDLE] = _causes_text(ranks)
@@ -198,7 +189,7 @@ def _breakdown_line(label: str, rows: Sequence[columns.Row], total: int, about: 
 
 def _causes_text(ranks: Ranks) -> str:
     """Return the largest causes of idle time, each with its part of it."""
-    causes = idle.cause_times(ranks.idle_by_cause())
+    causes = idle.cause_times(ranks.columns("idle_by_cause"))
     total = sum(time_ns for _, time_ns in causes)
     texts = [f"{cause} {formatting.percent_text(time_ns, total)}" for cause, time_ns in causes]
     more = f", {len(texts) - _CAUSES} more" if len(texts) > _CAUSES else ""
@@ -207,26 +198,26 @@ def _causes_text(ranks: Ranks) -> str:
 
 def with_ops(
     by: str | None,
-    table_of: Callable[..., tables.DataFrame],
-    table: tables.DataFrame,
+    table_of: Callable[..., tables.Table],
+    table: tables.Table,
     filters: Filters,
-) -> tables.DataFrame:
+) -> tables.Table:
     """Return a table of lines or modules with ops in place of the one row for all eager work.
 
     That row is all that there is of a script without compiled code on Python 3.11.
     """
     if by not in ("line", "module") or filters.get("scope") == Scope.COMPILED:
         return table
-    without_lines = (
-        table["gap"].eq(GapReason.LINES_NEED_PYTHON_312.value).fillna(False).astype(bool)
-    )
+    gaps = table["gap"].tolist()
+    without_lines = np.array([gap == GapReason.LINES_NEED_PYTHON_312 for gap in gaps], np.bool_)
     if not without_lines.any():
         return table
     eager: Filters = {**filters, "scope": Scope.EAGER.value}
-    ops = table_of("by_op", **eager).dropna(subset=["aten_op"])
-    if ops["duration_ns"].sum() != table["duration_ns"][without_lines].sum():
+    ops = table_of("by_op", **eager)
+    ops = ops.take(np.array([op is not None for op in ops["aten_op"].tolist()], np.bool_))
+    if ops["duration_ns"].sum() != table["duration_ns"].data[without_lines].sum():
         return table  # the op of some is not known either
-    names = "eager " + ops["aten_op"].astype("string")
-    of_ops = ops.assign(gap=names).reindex(columns=table.columns).astype(table.dtypes)
-    joined = pd.concat([table[~without_lines], of_ops])
-    return joined.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
+    names = [f"eager {op}" for op in ops["aten_op"].tolist()]
+    own = {name: ops[name] for name in table.columns if name in ops}
+    of_ops = tables.Table({**own, "gap": gather(names, np.arange(len(names)), TEXT)})
+    return concatenated([table.take(~without_lines), of_ops]).longest_first(())

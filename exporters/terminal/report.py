@@ -98,7 +98,7 @@ class Report:
     top: int | None  # ``None``: all rows
     depth: int | None  # of modules; ``None``: as deep as fits
     settings: Settings  # for short paths
-    table: Callable[..., tables.DataFrame]  # (name, **filters) -> table
+    table: Callable[..., tables.Table]  # (name, **filters) -> table
 
 
 def print_session(
@@ -121,8 +121,8 @@ def print_session(
         print_first_screen(ranks, console, next_steps)
         return
     settings = ranks.analyses[0].recording.settings
-    report = report_of(by or _BY, top, depth, settings, ranks.table)
-    table = ranks.table(report.kind.name, **filters)
+    report = report_of(by or _BY, top, depth, settings, ranks.columns)
+    table = ranks.columns(report.kind.name, **filters)
     if verbose:
         _print_overview(ranks, console)
     else:
@@ -149,8 +149,8 @@ def _print_overview(ranks: Ranks, console: Console) -> None:
         *rooflines.utilisation_texts(analyses),
         *stragglers,
     )
-    causes = idle.cause_times(ranks.idle_by_cause())
-    print_coverage(summary.records(ranks.coverage()), causes, sentences, console)
+    causes = idle.cause_times(ranks.columns("idle_by_cause"))
+    print_coverage(summary.records(ranks.columns("coverage")), causes, sentences, console)
     if is_one:
         _print_steps(first, console)
         for each in idle.idle_texts(first, _SHOWN_IDLE):
@@ -169,7 +169,7 @@ def report_of(
     top: int | None,
     depth: int | None,
     settings: Settings,
-    table: Callable[..., tables.DataFrame],
+    table: Callable[..., tables.Table],
 ) -> Report:
     """Return what to report, checked."""
     kind = table_kinds.table_by(by)
@@ -179,7 +179,7 @@ def report_of(
     return Report(kind, top, depth, settings, table)
 
 
-def print_top(report: Report, table: tables.DataFrame, console: Console, filters: Filters) -> None:
+def print_top(report: Report, table: tables.Table, console: Console, filters: Filters) -> None:
     """Print a table's filters and its largest rows."""
     kind = report.kind
     table = with_ops(kind.by, report.table, table, filters)
@@ -197,7 +197,7 @@ def print_top(report: Report, table: tables.DataFrame, console: Console, filters
     console.print(table_kinds.load_function(kind.drawer)(drawing))
 
 
-def _time_of(table: tables.DataFrame) -> int:
+def _time_of(table: tables.Table) -> int:
     name = next(each for each in ("duration_ns", "compile_ns", "wall_ns") if each in table)
     return int(table[name].sum())
 
@@ -219,7 +219,7 @@ def report(
         print_session(ranks, console, by=by, top=top, depth=depth, verbose=verbose, **filters)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
     kind = table_kinds.table_by(by or _BY)
-    table = ranks.table(kind.name, *kind.arguments(depth), **filters)
+    table = ranks.columns(kind.name, *kind.arguments(depth), **filters)
     return summary.table_text(kind.in_order(table), top, format)
 
 

@@ -54,7 +54,7 @@ def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
     ]
 
 
-def cause_times(table: tables.DataFrame) -> list[tuple[str, int]]:
+def cause_times(table: tables.Table) -> list[tuple[str, int]]:
     """Return the causes of idle time in words, with times that sum to all of it."""
     return top_causes(sum_by_name((row["cause"], row["duration_ns"]) for row in records(table)))
 

@@ -76,20 +76,19 @@ def _ranks_text(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
+def table_text(table: tables.Table, top: int | None, format: str) -> str:
     """Return the first rows of a table as ``csv`` or ``md``."""
     return table_kinds.printed(first_rows(table, top), format)
 
 
-def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
+def first_rows(table: tables.Table, top: int | None) -> tables.Table:
     """Return the first ``top`` rows."""
     return table if top is None else table.head(require_top(top))
 
 
-def records(table: tables.DataFrame) -> list[dict[str, Any]]:
+def records(table: tables.Table) -> list[dict[str, Any]]:
     """Return the rows of a table as dictionaries, absent values as ``None``."""
-    plain = table.astype(object).where(table.notna(), None)
-    return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
+    return table.records()
 
 
 def attributed_texts(analyses: Sequence[Analysis]) -> dict[Scope, str]:

@@ -141,7 +141,7 @@ def _print(job: Job, options: argparse.Namespace) -> None:
     if options.format == "text":
         print_job(job, console(), options.by, top)
     else:
-        table = job.table(view_by(options.by or "line").table)
+        table = job.columns(view_by(options.by or "line").table)
         write(table_text(table, options.top, options.format))
 
 

@@ -164,7 +164,7 @@ def _print_findings(session: Session | MergedSession, options: argparse.Namespac
         first = session if isinstance(session, Session) else session.sessions[0]
         print_all(session.found, first.recording.settings, console(), options.top)
     else:
-        write(table_text(session.findings(), options.top, options.format))
+        write(table_text(session.columns("findings"), options.top, options.format))
 
 
 def _is_above(session: Session | MergedSession, limit: float | None) -> bool:

@@ -26,10 +26,10 @@ def add_options(parser: Parser) -> None:
 def _seq_table(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.table_kinds import printed
     from profiler_ext.exporters.tables import seq_text
-    from profiler_ext.joint_table import load_example, seq_table
+    from profiler_ext.joint_table import load_example, seq_columns
 
     model, inputs = load_example(options.example)
-    table = seq_table(model, inputs)
+    table = seq_columns(model, inputs)
     if options.format == "json":
         from profiler_ext.exporters.json_output.answers import sequence_answer
 

@@ -6,7 +6,7 @@ Workers make both from the files; times are on the job's clock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,11 @@ from profiler_ext.cluster import engine, listing, reading, records, tables
 from profiler_ext.cluster.job import Job
 from profiler_ext.errors import MissingExtraError, OutputError
 from profiler_ext.exporters import extras, table_kinds
-from profiler_ext.exporters.tables import DataFrame, write_parquet
+from profiler_ext.exporters.tables import Table, write_parquet
 from profiler_ext.kineto.source import shown
 
 if TYPE_CHECKING:
+    import pandas as pd
     from distributed import Client
 
 TABLES = ("by_line", *(kind.name for kind in table_kinds.WRITTEN))  # those that are written by rank
@@ -43,10 +44,11 @@ def sources(job: Job) -> list[RankSource]:
     ]
 
 
-def rank_table(source: RankSource, name: str) -> DataFrame:
+def rank_table(source: RankSource, name: str) -> pd.DataFrame:
     """Return a rank's own table, with its rank and host."""
     session = reading.session_of(source.file)
-    return _with_clock(table_kinds.table_named(name).make(session.analysis), source)
+    table = table_kinds.table_named(name).make(session.analysis)
+    return _with_clock(table, source).to_pandas()
 
 
 def dask_table(job: Job, name: str) -> Any:
@@ -95,9 +97,11 @@ class _RankWriter:
         return source.facts.rank
 
 
-def _with_clock(table: DataFrame, source: RankSource) -> DataFrame:
-    if "start_ns" in table.columns:
-        table = table.assign(start_ns=table["start_ns"] + np.int64(source.clock_offset_ns))
+def _with_clock(table: Table, source: RankSource) -> Table:
+    if "start_ns" in table:
+        start = table["start_ns"]
+        moved = replace(start, data=start.data + np.int64(source.clock_offset_ns))
+        table = table.with_columns({"start_ns": moved})
     return tables.with_rank(table, source.facts)
 
 
@@ -105,14 +109,14 @@ def _join_url(place: str, name: str) -> str:
     return f"{place.rstrip('/')}/{name}"
 
 
-def _write(table: DataFrame, folder: str, name: str) -> None:
+def _write(table: Table, folder: str, name: str) -> None:
     if not listing.is_remote(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_parquet(table, Path(folder) / name)
         return
     try:
         with listing.open_file(f"{folder}/{name}", "wb") as file:
-            file.write(table.to_parquet(None, engine="pyarrow", index=False))
+            file.write(table.to_pandas().to_parquet(None, engine="pyarrow", index=False))
     except MissingExtraError:
         raise
     except Exception as error:  # each file system has errors of its own

@@ -25,7 +25,7 @@ from profiler_ext.cluster.job import Gathered, Job, lines_of, rank_stats_of, wai
 from profiler_ext.cluster.records import FileGap, RankFacts, RankFile, RankGap, RankSummary
 from profiler_ext.cluster.stragglers import stragglers
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.exporters.tables import Table
 from profiler_ext.records.analysis import RankDelay
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ def _causes(
     return [None if wait is None else outcomes[wait.late.rank] for wait in waits]
 
 
-def _summed(work: Work, ranks: Sequence[WorkerHandle]) -> Mapping[str, DataFrame]:
+def _summed(work: Work, ranks: Sequence[WorkerHandle]) -> Mapping[str, Table]:
     """Sum the tables over all ranks, in order of rank, in a tree."""
     together: dict[Future[Any], list[int]] = {}
     for each in ranks:
@@ -326,5 +326,5 @@ def _summed(work: Work, ranks: Sequence[WorkerHandle]) -> Mapping[str, DataFrame
             work.submit(reading.sum_of, level[at : at + _MAX_MERGED])
             for at in range(0, len(level), _MAX_MERGED)
         ]
-    tables: Mapping[str, DataFrame] = work.result(level[0])
+    tables: Mapping[str, Table] = work.result(level[0])
     return tables

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,8 +28,11 @@ from profiler_ext.cluster.stragglers import (
     stragglers,
 )
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.exporters.tables import Table
 from profiler_ext.records.analysis import RankDelay
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # The tables that compare ranks.
 TABLES = ("lines", "ranks", "hosts", "groups", "stragglers", "clocks", "gaps")
@@ -44,7 +48,7 @@ class Gathered:
     matched_collectives: MatchedCollectives  # on these clocks
     rank_delay: Sequence[RankDelay]  # what made each rank late
     causes: Sequence[RankDelay | None]  # what each straggler spends more time in, as far as known
-    sums: Mapping[str, DataFrame]  # name of a summing table to the sum over all ranks
+    sums: Mapping[str, Table]  # name of a summing table to the sum over all ranks
 
 
 class Job:
@@ -55,7 +59,7 @@ class Job:
         self.ranks = tuple(part.facts for part in gathered.parts)  # sorted by rank
         self.clocks = tuple(gathered.clocks)
 
-    def table(self, name: str) -> DataFrame:
+    def table(self, name: str) -> pd.DataFrame:
         """Return a table of all ranks.
 
         Args:
@@ -67,9 +71,17 @@ class Job:
         Raises:
             UsageError: There is no such table.
         """
+        return self.columns(name).to_pandas()
+
+    def columns(self, name: str) -> Table:
+        """Return the same as columns.
+
+        Args:
+            name: the table's name.
+        """
         if name in self._gathered.sums:
             return tables.of_sums(name, self._gathered.sums[name], self.ranks)
-        made: dict[str, Callable[[], DataFrame]] = {
+        made: dict[str, Callable[[], Table]] = {
             "lines": lambda: rank_differences.lines(
                 self.lines, self.rank_stats.work_ns, self.ranks
             ),
@@ -87,7 +99,7 @@ class Job:
         if name not in made:
             listed = ", ".join((*made, *self._gathered.sums))
             raise UsageError(f"a job has no table {name!r}; ask for one of {listed}")
-        table: DataFrame = made[name]()
+        table: Table = made[name]()
         return table
 
     @cached_property
@@ -144,10 +156,10 @@ class Job:
     def _times(self) -> Reals:
         return slowdowns(self.rank_stats.work_ns)
 
-    def _communication(self) -> DataFrame:
+    def _communication(self) -> Table:
         return tables.communication(self._gathered.parts, self.waited)
 
-    def _groups(self) -> DataFrame:
+    def _groups(self) -> Table:
         lasts = []
         for rank, row in self._gathered.matched_collectives.lasts():
             part = self._gathered.parts[rank]
@@ -157,12 +169,12 @@ class Job:
                 lasts.append((group or "", name or "", part.facts))
         return rank_differences.groups_table(self._communication(), lasts, self._least)
 
-    def _stragglers(self) -> DataFrame:
+    def _stragglers(self) -> Table:
         nothing: tuple[str | None, LineKey] = (None, (None,) * 5)
         causes = [nothing if own is None else _cause(own) for own in self._gathered.causes]
         return rank_differences.stragglers_table(self.stragglers, self.lines, self.ranks, causes)
 
-    def _clocks(self) -> DataFrame:
+    def _clocks(self) -> Table:
         residuals = map(self._gathered.matched_collectives.residuals_ns, range(len(self.ranks)))
         return rank_differences.clocks_table(self.clocks, self.ranks, list(residuals))
 

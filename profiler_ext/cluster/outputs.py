@@ -62,7 +62,7 @@ def job_page(job: Job) -> str:
 
 
 def _section(job: Job, view: View, settings: Settings) -> str:
-    rows = summary.records(job.table(view.table))
+    rows = summary.records(job.columns(view.table))
     body = _table(view, rows, settings) if rows else tag("p", text(view.empty))
     is_open = view.by in _OPEN or (view.by == "gap" and bool(rows))
     return folding_section(view.by, view.title, f"{len(rows):,}", body, is_open)

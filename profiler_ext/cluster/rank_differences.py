@@ -13,7 +13,8 @@ from profiler_ext.attribution.matched_collectives import Waited
 from profiler_ext.cluster import records
 from profiler_ext.cluster.stragglers import RankStats, Reals, Straggler, ranks_by_host
 from profiler_ext.cluster.tables import COLLECTIVE_COLUMNS, LINE, frame_of, ordered
-from profiler_ext.exporters.tables import DataFrame, schema
+from profiler_ext.exporters.tables import schema
+from profiler_ext.exporters.tables.table import Table, summed
 from profiler_ext.kineto.distributed import may_synchronize
 from profiler_ext.records import events, share_sums
 
@@ -125,7 +126,7 @@ def _incomplete(least: Mapping[CollectiveKey, WaitBounds]) -> list[records.RankG
 
 def lines(
     names: Sequence[records.LineKey], work_ns: Reals, ranks: Sequence[records.RankFacts]
-) -> DataFrame:
+) -> Table:
     """Return each line's time on the slowest, the median and the fastest rank with steps.
 
     Args:
@@ -157,7 +158,7 @@ def ranks_table(
     times: Reals,
     waited: Sequence[Waited],
     clocks: Sequence[Clock],
-) -> DataFrame:
+) -> Table:
     """Return a row for each rank."""
     facts = [part.facts for part in parts]
     waits = [rank_wait_bounds(part, own) for part, own in zip(parts, waited, strict=True)]
@@ -186,7 +187,7 @@ def ranks_table(
     return frame_of(columns)
 
 
-def hosts(facts: Sequence[records.RankFacts], rank_stats: RankStats, times: Reals) -> DataFrame:
+def hosts(facts: Sequence[records.RankFacts], rank_stats: RankStats, times: Reals) -> Table:
     """Return a row for each host, with medians of its ranks."""
     groups = ranks_by_host(rank_stats.hosts)
     columns: dict[str, list[Any]] = {
@@ -220,10 +221,10 @@ def _of_steps(facts: Sequence[records.RankFacts], values: Reals) -> Reals:
 
 
 def groups_table(
-    table: DataFrame,
+    table: Table,
     lasts: Sequence[tuple[str, str, records.RankFacts]],
     least: Mapping[CollectiveKey, WaitBounds],
-) -> DataFrame:
+) -> Table:
     """Return communication by process group and collective: waiting apart from transfer.
 
     Args:
@@ -231,13 +232,13 @@ def groups_table(
     """
     sums = ["launches", "duration_ns", "exposed_ns", "overlapped_ns", "waiting_ns"]
     sums += ["transfer_ns", "per_step_ns"]
-    found = table.groupby(list(COLLECTIVE_COLUMNS), dropna=False, sort=False)[sums].sum(min_count=1)
-    found = found.reset_index()
+    group, firsts = table.groups(COLLECTIVE_COLUMNS)
+    columns = {name: table[name].take(firsts) for name in COLLECTIVE_COLUMNS}
+    columns |= {name: summed(table[name], group, len(firsts)) for name in sums}
     resolved = _most_often_last(lasts)
-    columns_of_keys = (found[name].astype(object) for name in reversed(COLLECTIVE_COLUMNS))
-    # pandas' NA has no truth value: replace it with ``None``.
-    texts = (each.where(each.notna(), None).tolist() for each in columns_of_keys)
-    keys = list(zip(*texts, strict=True))
+    keys = list(
+        zip(*(columns[name].tolist() for name in reversed(COLLECTIVE_COLUMNS)), strict=True)
+    )
     nobody: tuple[records.RankFacts | None, int | None, int | None] = (None, None, None)
     rows = [resolved.get((group or "", name or ""), nobody) for group, name in keys]
     every = (least.get((name, group)) for group, name in keys)
@@ -251,13 +252,8 @@ def groups_table(
         "last_host": [None if last is None else last.host or None for last, _, _ in rows],
         "last_count": [times for _, times, _ in rows],
     }
-    columns = {name: found[name].array for name in found.columns}
-    extra = frame_of(more)
-    return ordered(
-        schema.frame(columns | {name: extra[name].array for name in more}),
-        "duration_ns",
-        ("process_group", "collective"),
-    )
+    whole = schema.frame(columns).with_columns(frame_of(more).by_name)
+    return whole.longest_first(("process_group", "collective"))
 
 
 def _most_often_last(
@@ -276,7 +272,7 @@ def stragglers_table(
     names: Sequence[records.LineKey],
     ranks: Sequence[records.RankFacts],
     causes: Sequence[tuple[str | None, records.LineKey]],
-) -> DataFrame:
+) -> Table:
     """Return the stragglers with what each spends more time in, the largest excess first."""
     nowhere: records.LineKey = (None,) * 5
     lines_of = [names[each.line] if each.line is not None else nowhere for each in found]
@@ -299,7 +295,7 @@ def stragglers_table(
 
 def clocks_table(
     clocks: Sequence[Clock], facts: Sequence[records.RankFacts], residuals_ns: Sequence[events.Ints]
-) -> DataFrame:
+) -> Table:
     """Return how each rank's clock was aligned, and how far its collectives' ends still differ."""
     return frame_of(
         {
@@ -314,7 +310,7 @@ def clocks_table(
     )
 
 
-def gaps(found: Sequence[records.RankGap]) -> DataFrame:
+def gaps(found: Sequence[records.RankGap]) -> Table:
     """Return what is not in the tables."""
     return frame_of(
         {

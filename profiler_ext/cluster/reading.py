@@ -19,7 +19,7 @@ from profiler_ext.attribution.collectives import collectives_of
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.cluster import listing, records, tables
 from profiler_ext.exporters.table_kinds import TABLES
-from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.exporters.tables import Table
 from profiler_ext.kineto import distributed, source
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.records import events, share_sums, vocabulary
@@ -119,12 +119,12 @@ def held_of(
     return [None if isinstance(each, records.RankGap) else each.held for each in reads]
 
 
-def sums_of(held: Sequence[records.RankOnWorker], which: Sequence[int]) -> Mapping[str, DataFrame]:
+def sums_of(held: Sequence[records.RankOnWorker], which: Sequence[int]) -> Mapping[str, Table]:
     """Return the sums of some ranks' tables, by the tables' names."""
     return sum_of([held[at].sums for at in which])
 
 
-def sum_of(several: Sequence[Mapping[str, DataFrame]]) -> Mapping[str, DataFrame]:
+def sum_of(several: Sequence[Mapping[str, Table]]) -> Mapping[str, Table]:
     """Return the sums of tables by their names."""
     return {name: tables.summed(name, [each[name] for each in several]) for name in SUMMED}
 

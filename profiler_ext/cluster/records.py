@@ -12,7 +12,7 @@ from profiler_ext.records.events import Codes, Ints
 
 if TYPE_CHECKING:
     from profiler_ext.attribution.straggler_causes import DeviceTimeline
-    from profiler_ext.exporters.tables import DataFrame
+    from profiler_ext.exporters.tables import Table
 
 # File, line, function, code and gap.
 LineKey = tuple[str | None, int | None, str | None, str | None, str | None]
@@ -124,7 +124,7 @@ class RankSummary:
 class RankOnWorker:
     """What of a rank stays on the worker that read it."""
 
-    sums: Mapping[str, DataFrame]  # name of a summing table to the rank's own
+    sums: Mapping[str, Table]  # name of a summing table to the rank's own
     device_activity: DeviceTimeline  # what its devices ran, for queries of other ranks
 
 

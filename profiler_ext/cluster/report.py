@@ -24,7 +24,7 @@ def print_job(job: Job, console: Console, by: str | None = None, top: int = 10) 
     require_top(top)
     console.print(Text(printable(views.heading(job)), style="bold"))
     most = None if by == "gap" else _MAX_GAPS
-    view, rows = views.view_by("gap"), records(job.table("gaps"))
+    view, rows = views.view_by("gap"), records(job.columns("gaps"))
     settings = views.settings_of(job)
     for row in rows[:most]:
         text = ": ".join(column.cell(row, settings) for column in view.columns)
@@ -38,7 +38,7 @@ def print_job(job: Job, console: Console, by: str | None = None, top: int = 10) 
 
 
 def _print_view(job: Job, view: views.View, console: Console, top: int) -> None:
-    rows = records(job.table(view.table))
+    rows = records(job.columns(view.table))
     console.print()
     if not rows:
         console.print(Text(view.empty))
@@ -74,12 +74,12 @@ def _number(column: views.Heading, rows: Sequence[Any], settings: Settings) -> N
 def job_answer(job: Job, place: str, by: str | None = None, top: int | None = None) -> JobAnswer:
     """Return a job, or one table of it, as an answer."""
     names = [each for each in TABLES if each != "gaps"] if by is None else [views.view_by(by).table]
-    made = {name: job.table(name) for name in names}
+    made = {name: job.columns(name) for name in names}
     return JobAnswer(
         place=place,
         rank_count=len(job.ranks),
         tables={name: records(first_rows(table, top)) for name, table in made.items()},
-        missing=records(job.table("gaps")),
+        missing=records(job.columns("gaps")),
         notes=views.sentences(job),
         cuts=[
             Cut(where=f"tables.{name}", kept=top, total=len(table), unit="items", reason="top")

@@ -10,21 +10,12 @@ import numpy as np
 from profiler_ext.attribution.matched_collectives import Waited
 from profiler_ext.cluster.records import LineKey, RankFacts, RankSummary
 from profiler_ext.exporters.table_kinds import table_named
-from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.exporters.tables import Table
 from profiler_ext.exporters.tables.ranks import add_means, sum_over_ranks
-from profiler_ext.exporters.tables.schema import (
-    COLUMNS,
-    FLOAT,
-    INT,
-    TEXT,
-    Column,
-    frame,
-    gather,
-    ratio,
-    repeated,
-)
+from profiler_ext.exporters.tables.schema import COLUMNS, Column, frame, ratio, repeated, whole
+from profiler_ext.exporters.tables.table import FLOAT, INT, TEXT, gather
 from profiler_ext.records.analysis import Place, RankDelay
-from profiler_ext.records.share_sums import sum_by
+from profiler_ext.records.share_sums import count_distinct, sum_by
 
 _OF_JOBS = (
     Column("host", TEXT, "the machine; absent where nothing tells it"),
@@ -66,7 +57,7 @@ LINE: Final = ("file", "line", "function", "code", "gap")
 COLLECTIVE_COLUMNS: Final = ("collective", "process_group")
 
 
-def frame_of(columns: Mapping[str, Sequence[Any]]) -> DataFrame:
+def frame_of(columns: Mapping[str, Sequence[Any]]) -> Table:
     """Return columns as a table; their names tell their types."""
     return frame(
         {
@@ -76,41 +67,38 @@ def frame_of(columns: Mapping[str, Sequence[Any]]) -> DataFrame:
     )
 
 
-def ordered(table: DataFrame, largest: str, keys: Sequence[str]) -> DataFrame:
+def ordered(table: Table, largest: str, keys: Sequence[str]) -> Table:
     """Return a table sorted by one column, the largest first, then by others."""
-    by = [largest, *keys]
-    ordered = table.sort_values(by, ascending=[name != largest for name in by], ignore_index=True)
-    return frame({name: ordered[name].array for name in ordered.columns})
+    return table.sorted_by([largest, *keys], [largest])
 
 
-def with_rank(table: DataFrame, facts: RankFacts) -> DataFrame:
+def with_rank(table: Table, facts: RankFacts) -> Table:
     """Return a rank's own table with its rank and host."""
-    columns = [name for name in table.columns if name != "rank"]
     own = {
         "rank": repeated(facts.rank, len(table), INT),
         "host": repeated(facts.host or None, len(table), TEXT),
     }
-    return frame(own | {name: table[name].array for name in columns if name != "host"})
+    return frame({**own, **table.without("rank", "host").by_name})
 
 
-def summed(name: str, tables: Sequence[DataFrame]) -> DataFrame:
+def summed(name: str, tables: Sequence[Table]) -> Table:
     """Return the sum of a summing table over ranks, in order of rank."""
     return sum_over_ranks(table_named(name), tables)
 
 
-def of_sums(name: str, sums: DataFrame, ranks: Sequence[RankFacts]) -> DataFrame:
+def of_sums(name: str, sums: Table, ranks: Sequence[RankFacts]) -> Table:
     """Return a summing table of a job."""
     return add_means(table_named(name), sums, [each.steps for each in ranks])
 
 
-def communication(parts: Sequence[RankSummary], waited: Sequence[Waited]) -> DataFrame:
+def communication(parts: Sequence[RankSummary], waited: Sequence[Waited]) -> Table:
     """Return device time of collectives by collective, process group and line."""
     result = [_calls(part, own) for part, own in zip(parts, waited, strict=True)]
     kind = table_named("communication")
     return add_means(kind, sum_over_ranks(kind, result), [part.facts.steps for part in parts])
 
 
-def _calls(part: RankSummary, waited: Waited) -> DataFrame:
+def _calls(part: RankSummary, waited: Waited) -> Table:
     """Return the collectives of one rank, with their waiting where known."""
     calls, duration_ns = part.calls, part.collectives.launch_duration_ns
     known = ~np.ma.getmaskarray(waited.waiting_ns) & (calls.row >= 0)
@@ -139,21 +127,22 @@ def line_key(place: Place) -> LineKey:
     return place.file, place.line, place.function, place.code, gap
 
 
-def skew(parts: Sequence[RankSummary], rank_delay: Sequence[RankDelay]) -> DataFrame:
+def skew(parts: Sequence[RankSummary], rank_delay: Sequence[RankDelay]) -> Table:
     """Return what made a rank late for a collective in which another waited."""
     kind = table_named("skew")
     rows = [row for pair in zip(parts, rank_delay, strict=True) for row in _late_rows(*pair)]
     names = (*kind.keys, "launches", "duration_ns")
     columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
-    groups = frame_of(columns).groupby(list(kind.keys), dropna=False, sort=False)
-    sums = groups.sum(min_count=1)
-    sums["launches"] = groups["launches"].nunique().astype(INT)
-    sums = sums.reset_index()
+    table = frame_of(columns)
+    group, firsts = table.groups(kind.keys)
+    launches = count_distinct(group, table["launches"].data, len(firsts))
+    time = sum_by(group, table["duration_ns"].data, len(firsts))
+    sums = {name: table[name].take(firsts) for name in kind.keys}
+    sums |= {"launches": whole(launches), "duration_ns": whole(time)}
     steps = {part.facts.rank: len(part.facts.steps) for part in parts}
     counts = np.array([steps[rank] for rank in sums["rank"].tolist()], dtype=np.int64)
-    sums["steps"] = gather(counts.tolist(), np.arange(len(counts)), INT)
-    sums["per_step_ns"] = ratio(sums["duration_ns"].to_numpy(np.int64), counts)
-    return ordered(sums, "duration_ns", kind.keys)
+    sums |= {"steps": whole(counts), "per_step_ns": ratio(time, counts)}
+    return frame(sums).longest_first(kind.keys)
 
 
 def _late_rows(part: RankSummary, rank_delay: RankDelay) -> list[tuple[Any, ...]]:

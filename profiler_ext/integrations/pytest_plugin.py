@@ -179,9 +179,9 @@ def _top_lines(session: Session) -> list[str]:
     from profiler_ext.exporters.views.formatting import labels, percent_text, time_text
     from profiler_ext.exporters.views.summary import records
 
-    by_line = session.by_line()
-    whole_ns = int(by_line.duration_ns.sum())
-    has_lines = by_line[by_line.file.notna()].duration_ns.sum() * 2 >= whole_ns
+    by_line = records(session.columns("by_line"))
+    whole_ns = sum(row["duration_ns"] for row in by_line)
+    has_lines = sum(row["duration_ns"] for row in by_line if row["file"]) * 2 >= whole_ns
     kind = table_by("line" if has_lines else "op")
     steps, settings = max(len(session.analysis.steps), 1), session.recording.settings
     return [
@@ -190,6 +190,6 @@ def _top_lines(session: Session) -> list[str]:
             f"  {time_text(row['duration_ns'] / steps):>8} "
             f"{percent_text(row['duration_ns'], whole_ns):>6}  "
             f"{'  '.join(filter(None, labels(kind, row, settings)))}"
-            for row in records(session.table(kind.name))[:_TOP]
+            for row in records(session.columns(kind.name))[:_TOP]
         ),
     ]

@@ -15,7 +15,7 @@ def log_session(session: Session, folder: str | Path, writer: Any, step: int = 0
     for name, figure in figures(session).items():
         writer.add_scalar(name, figure, step)
     for name in TABLES:
-        writer.add_text(f"{ARTIFACTS}/{name}", markdown_text(session.table(name)), step)
+        writer.add_text(f"{ARTIFACTS}/{name}", markdown_text(session.columns(name)), step)
     writer.add_text(f"{ARTIFACTS}/files", f"`{Path(folder)}`", step)
     writer.flush()
     session.export(writer.log_dir)

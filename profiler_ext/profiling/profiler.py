@@ -47,9 +47,7 @@ from profiler_ext.torch_compat import process, profilers
 from profiler_ext.torch_compat.process import live_artifacts
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from profiler_ext.exporters.tables import Filters
+    from profiler_ext.exporters.tables import Filters, Table
     from profiler_ext.findings import Findings
     from profiler_ext.records.analysis import Analysis
 
@@ -79,9 +77,9 @@ class LastSessionMixin(SessionExplanations):
         """Top recommendations in the last session."""
         return self.session.found
 
-    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+    def columns(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> Table:
         """Return a table of the last session by its name; see :meth:`SessionTables.table`."""
-        return self.session.table(name, *arguments, **filters)
+        return self.session.columns(name, *arguments, **filters)
 
     def report(
         self,

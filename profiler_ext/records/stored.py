@@ -178,9 +178,7 @@ def _flat(node: dict[str, Any]) -> dict[str, Any]:
 def _nested(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
-    lineage = {name: entry for name, entry in node.items() if name in _LINEAGE}
-    own = {name: entry for name, entry in node.items() if name not in _LINEAGE}
-    return own | {"lineage": lineage}
+    return node | {"lineage": node}  # what is of the other is passed over
 
 
 Records = TypeVar("Records")

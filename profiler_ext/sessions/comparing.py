@@ -82,7 +82,7 @@ class ComparedSessions:
         """
         from profiler_ext.exporters.tables.comparison import compared
 
-        return compared(self.comparison, by)
+        return compared(self.comparison, by).to_pandas()
 
     def report(
         self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
@@ -96,6 +96,7 @@ class ComparedSessions:
         from profiler_ext.exporters.diff.terminal import comparison_text
         from profiler_ext.exporters.json_output.bounds import answer_text
         from profiler_ext.exporters.json_output.comparison import comparison_answer
+        from profiler_ext.exporters.tables.comparison import compared
         from profiler_ext.exporters.views.summary import table_text
 
         if format == "text":
@@ -105,7 +106,7 @@ class ComparedSessions:
         if format == "json":
             return answer_text(comparison_answer(self.comparison, by, top))
         if format == "csv":
-            return table_text(self.table(by), top, format)
+            return table_text(compared(self.comparison, by), top, format)
         raise UsageError(f"there is no format {format!r}; ask for {', '.join(FORMATS)}")
 
     def __repr__(self) -> str:

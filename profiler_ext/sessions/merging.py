@@ -20,9 +20,7 @@ from profiler_ext.sessions.session import load as load_one
 from profiler_ext.sessions.session_tables import SessionExplanations
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from profiler_ext.exporters.tables import Filters
+    from profiler_ext.exporters.tables import Filters, Table
 
 
 class MergedSession(SessionExplanations):
@@ -84,8 +82,8 @@ class MergedSession(SessionExplanations):
         )
         return (*_clock_notes(self.clocks), *own)
 
-    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a table of all ranks by its name; see :meth:`SessionTables.table`.
+    def columns(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> Table:
+        """Return a table by its name, as columns; see :meth:`SessionTables.table`.
 
         Args:
             name: the table's name.

@@ -30,9 +30,7 @@ from profiler_ext.records.stored import without_source
 from profiler_ext.sessions.session_tables import SessionExplanations
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from profiler_ext.exporters.tables import Filters
+    from profiler_ext.exporters.tables import Filters, Table
 
 
 _TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
@@ -106,8 +104,8 @@ class Session(SessionExplanations):
         """Sentences for a person: what is missing, and the remedy."""
         return self.analysis.notes
 
-    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a table by its name; see :meth:`SessionTables.table`.
+    def columns(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> Table:
+        """Return a table by its name, as columns; see :meth:`SessionTables.table`.
 
         Args:
             name: the table's name.
@@ -136,7 +134,7 @@ class Session(SessionExplanations):
             gaps = tables.coverage(self.analysis)
             raise CoverageError(
                 f"{reached:.2%} of the {scope} device time is attributed to a {level}, "
-                f"expected {fraction:.2%}:\n{gaps.to_string(index=False)}"
+                f"expected {fraction:.2%}:\n{gaps.to_pandas().to_string(index=False)}"
             )
 
     def report(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 if TYPE_CHECKING:
     import pandas as pd
 
-    from profiler_ext.exporters.tables import Filters
+    from profiler_ext.exporters.tables import Filters, Table
     from profiler_ext.findings import Findings
     from profiler_ext.records.analysis import Analysis
 
@@ -17,6 +17,18 @@ class SessionTables(ABC):
     """The tables of a session, each made on demand, with filters ``step``, ``rank``, ``phase``."""
 
     @abstractmethod
+    def columns(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> Table:
+        """Return the same as :meth:`table`, as columns: pandas is not imported.
+
+        Args:
+            name: ``launches``, ``by_line``, ...
+            *arguments: arguments of that method besides filters.
+            **filters: the step, rank, phase or scope.
+
+        Raises:
+            UsageError: There is no such table, step or phase.
+        """
+
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return the table that the methods below name.
 
@@ -28,6 +40,7 @@ class SessionTables(ABC):
         Raises:
             UsageError: There is no such table, step or phase.
         """
+        return self.columns(name, *arguments, **filters).to_pandas()
 
     def by(self, name: str, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return a summing table: ``line``, ``module``, ``op``, ...

@@ -15,9 +15,9 @@ from profiler_ext.attribution.launches import compiled
 from profiler_ext.attribution.launches.compiled import CompiledAttributor
 from profiler_ext.attribution.launches.eager import EagerAttributor
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.exporters import tables
 from profiler_ext.records.events import Ints, RawEvents
 from profiler_ext.records.recording import Recording
+from tests import frames as tables
 from tests.analyses import gpu_step
 from tests.attribution.graphs import graph
 from tests.attribution.small_graph import NODES, SITES, launch_all

@@ -77,8 +77,8 @@ def row_of_ranks(name, case, folder) -> dict[str, object]:
 def row(name, case, session) -> dict[str, object]:
     """Return one row of the table: what was attributed, and what is missing."""
     from profiler_ext.attribution.launches.eager_lines import NO_LINES_REASONS
-    from profiler_ext.exporters import tables
     from profiler_ext.records.gaps import GapReason
+    from tests import frames as tables
 
     launches, parts = session.launches(), session.attribution()
     led = tables.fraction_at(session.analysis, "line", case.scope)

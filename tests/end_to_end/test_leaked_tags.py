@@ -6,7 +6,7 @@ Builds before 2.12 kept the tag among the labels that nodes share, as ``annotate
 import pytest
 
 import profiler_ext
-from profiler_ext.exporters import tables
+from tests import frames as tables
 from tests.compiling import torch
 
 

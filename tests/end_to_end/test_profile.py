@@ -11,10 +11,10 @@ import torch.profiler
 
 import profiler_ext
 from profiler_ext.errors import CoverageError, LateCaptureWarning, UsageError
-from profiler_ext.exporters import tables
 from profiler_ext.profiling import profiler
 from profiler_ext.sessions.session import Session, load
 from profiler_ext.torch_compat.process import live_artifacts
+from tests import frames as tables
 from tests.compiling import TWICE_LINES, train_once
 from tests.end_to_end.processes import python
 

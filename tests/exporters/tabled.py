@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.exporters import tables
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.recording import Recording
+from tests import frames as tables
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.handmade import launches, shares, trace
 

@@ -7,8 +7,8 @@ from io import StringIO
 
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.table_kinds import table_named
+from profiler_ext.exporters.tables import Table
 from profiler_ext.exporters.terminal.columns import Drawing
 from profiler_ext.exporters.terminal.console import text_console
 from profiler_ext.exporters.terminal.report import report
@@ -19,7 +19,6 @@ from profiler_ext.exporters.views.compiles import (
     detail_texts,
     name_text,
 )
-from profiler_ext.exporters.views.summary import records
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import (
     CacheAnswer,
@@ -34,7 +33,9 @@ from profiler_ext.records.compiles import (
     Recompilation,
 )
 from profiler_ext.records.lineage import Frame
+from tests import frames as tables
 from tests.analyses import gpu_step
+from tests.frames import records
 
 REASON = "Encountered graph break when attempting to trace CALL:\n\nFailed to trace builtin\n  Hint"
 FORWARD = Compilation(
@@ -215,7 +216,8 @@ def test_rows_of_several_ranks_are_told_apart_and_stand_longest_first() -> None:
     ]
     console = text_console(file := StringIO(), 80)
     kind = table_named("compiles")
-    console.print(compile_table(Drawing(kind, table, table.head(2), settings, console, 0)))
+    rows = Table.from_pandas(table)
+    console.print(compile_table(Drawing(kind, rows, rows.head(2), settings, console, 0)))
     named = [line for line in file.getvalue().splitlines() if "(0/0)" in line]
     assert [line.partition("rank")[2].split(":")[0] for line in named] == [" 1", " 0"]
 

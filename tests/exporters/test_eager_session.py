@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.chrome_trace import export_chrome_trace
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.links import link
@@ -26,6 +25,7 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.share_sums import largest_places
 from profiler_ext.records.vocabulary import LaunchKind
 from profiler_ext.sessions.session import load
+from tests import frames as tables
 from tests.attribution.reading import assert_conserves
 from tests.eager_session import PROGRAM, eager_session
 from tests.handmade import pieces

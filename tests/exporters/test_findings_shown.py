@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from profiler_ext import cli
-from profiler_ext.exporters import notebook, tables
+from profiler_ext.exporters import notebook
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.html import sections as html_findings
 from profiler_ext.exporters.html.sections import place_links
@@ -34,6 +34,7 @@ from profiler_ext.findings import (
 )
 from profiler_ext.records.recording import Settings
 from profiler_ext.sessions.session import Session
+from tests import frames as tables
 from tests.analyses import gpu_step
 from tests.exporters.hostile import HOSTILE, steering
 

@@ -9,10 +9,10 @@ import pytest
 
 from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.step_breakdown import break_down_steps, busy_spans
-from profiler_ext.exporters.tables import coverage
 from profiler_ext.exporters.views.summary import coverage_lines
 from profiler_ext.records.analysis import Analysis
 from tests.analyses import gpu_step
+from tests.frames import coverage
 from tests.handmade import interned
 
 COPY, PRODUCT, FUSED = 0, 1, 2

@@ -12,13 +12,14 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from profiler_ext.errors import CaptureWarning, OutputError
-from profiler_ext.exporters import notebook, tables
+from profiler_ext.exporters import notebook
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.exporters.tensorboard_plugin.writing import make_document
 from profiler_ext.exporters.terminal.annotate import annotate
 from profiler_ext.printable import printable, printable_lines
 from profiler_ext.sessions.session import Session
+from tests import frames as tables
 from tests.analyses import gpu_step
 from tests.exporters.hostile import HOSTILE, STEERING, hostile_step, steering
 from tests.exporters.tabled import EVERY_TABLE

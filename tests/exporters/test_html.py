@@ -13,20 +13,20 @@ import pytest
 
 from profiler_ext import load
 from profiler_ext.errors import OutputError
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import export_html, html_text
 from profiler_ext.exporters.html.data import files_shown, report_data
 from profiler_ext.exporters.html.graphs import MAX_CODE_CHARS, Codes
 from profiler_ext.exporters.html.sites import Pool, Site, sites_of
 from profiler_ext.exporters.html.template import json_text
-from profiler_ext.exporters.views.summary import records
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.recording import Recording
+from tests import frames as tables
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.attribution.recordings import FIXTURES
 from tests.cases.neutral import SUFFIX
 from tests.exporters.estimated import estimated
 from tests.exporters.reported import EVIL, SOURCE, Page, evil, two_ranks
+from tests.frames import records
 from tests.gpu_model import MODEL
 from tests.handmade import launches, shares, trace
 

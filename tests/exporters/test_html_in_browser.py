@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import html_text
-from profiler_ext.exporters.views.summary import records
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.recording import Recording
+from tests import frames as tables
 from tests.analyses import gpu_step
 from tests.exporters.estimated import estimated
 from tests.exporters.opened import browser, many, page, report, searched, texts, written
 from tests.exporters.reported import EVIL, SOURCE, evil, two_ranks
+from tests.frames import records
 from tests.gpu_model import MODEL
 from tests.handmade import launches, shares, trace
 

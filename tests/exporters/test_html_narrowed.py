@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import html_text
 from profiler_ext.sessions.merging import merge
 from profiler_ext.sessions.session import load
+from tests import frames as tables
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.browser import open_page
 from tests.cases.neutral import FOLDER

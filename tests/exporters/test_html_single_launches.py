@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.single_launches import BINS, SLOWEST
-from profiler_ext.exporters.views.summary import records
 from profiler_ext.sessions.session import load
+from tests import frames as tables
 from tests.analyses import gpu_step
 from tests.cases.neutral import FOLDER
+from tests.frames import records
 
 
 @pytest.fixture(scope="module")

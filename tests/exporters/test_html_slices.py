@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from profiler_ext.attribution.one_step import of_step
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.sites import MAX_KERNELS, Pool, sites_of
@@ -24,6 +23,7 @@ from profiler_ext.records.analysis import BreakdownRow, Step
 from profiler_ext.records.vocabulary import Phase
 from profiler_ext.sessions.merging import merge
 from profiler_ext.sessions.session import load
+from tests import frames as tables
 from tests.analyses import GPU_LEDGER, GPU_MARKS, GPU_ROWS, gpu_step
 from tests.cases.neutral import FOLDER
 from tests.exporters.reported import Page

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.records.analysis import Step
 from profiler_ext.sessions.session import load
+from tests import frames as tables
 from tests.analyses import GPU_MARKS, GPU_ROWS, gpu_step
 from tests.exporters.tabled import PHASES, ROOFLINES, SHAPES, of_rows, row, rows
 from tests.handmade import launches, shares, trace

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import profiler_ext
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.terminal.module_table import tree_rows
 from profiler_ext.exporters.terminal.report import report
 from profiler_ext.exporters.views.modules import tree_rooflines
-from profiler_ext.exporters.views.summary import records
+from tests import frames as tables
 from tests.attribution.recordings import FIXTURES
+from tests.frames import records
 
 GPT = FIXTURES / "worked" / "gpt_compiled.session.pt.trace.json.gz"
 

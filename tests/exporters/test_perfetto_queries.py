@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from profiler_ext import load
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.perfetto import export_perfetto, queries
 from profiler_ext.records.analysis import Analysis
 from tests import analyses
+from tests import frames as tables
 from tests.eager_session import eager_session
 from tests.trace_processor import Reader, reading
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.perfetto import export_perfetto, queries
 from profiler_ext.exporters.perfetto.rates import Rates, rounded
 from tests import analyses
+from tests import frames as tables
 from tests.exporters.estimated import estimated
 from tests.exporters.said import said
 from tests.trace_processor import reading

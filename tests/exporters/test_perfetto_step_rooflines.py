@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import profiler_ext
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.perfetto import export_perfetto, export_ranks, queries
 from profiler_ext.records.analysis import Analysis
+from tests import frames as tables
 from tests.book.recordings import RECORDED
 from tests.cases.neutral import SUFFIX
 from tests.exporters.estimated import estimated

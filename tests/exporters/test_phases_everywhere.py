@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import profiler_ext
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.sections import steps as steps_html
 from profiler_ext.exporters.notebook import session_html
 from profiler_ext.exporters.tensorboard_plugin.writing import make_document
 from profiler_ext.exporters.views.formatting import short_phase, time_text
-from profiler_ext.exporters.views.summary import records
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import Phase
 from profiler_ext.sessions.session import Session
+from tests import frames as tables
+from tests.frames import records
 from tests.kineto.traces import H200
 
 pytestmark = pytest.mark.sweep

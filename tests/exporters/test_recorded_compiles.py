@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from profiler_ext.exporters.views.summary import records
 from profiler_ext.records.compiles import CompilePhase
 from profiler_ext.sessions.session import Session, load
+from tests.frames import records
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "h200" / "compiles"
 CASES = ("checkpoint", "cudagraphs", "graph_break", "recompilations")

@@ -16,9 +16,9 @@ import pytest
 
 from profiler_ext import load
 from profiler_ext.exporters.speedscope import export_ranks, export_speedscope
-from profiler_ext.exporters.tables import by_phase
 from profiler_ext.records.analysis import Analysis
 from tests.analyses import cpu_step, gpu_step
+from tests.frames import by_phase
 
 H200 = Path(__file__).parents[1] / "fixtures" / "h200"
 RECORDED = sorted(H200.rglob("*session.pt.trace.json.gz"))

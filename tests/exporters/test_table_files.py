@@ -9,7 +9,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from profiler_ext.errors import MissingExtraError, UsageError
-from profiler_ext.exporters import tables
+from tests import frames as tables
 from tests.analyses import cpu_step, gpu_step
 from tests.exporters.tabled import EVERY_TABLE, empty, one_place, two_steps
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from profiler_ext.exporters import tables
+from tests import frames as tables
 from tests.analyses import GPU_MARKS, GPU_ROWS, cpu_step, gpu_step
 from tests.exporters.tabled import EVERY_TABLE, OF_LAUNCHES, dtypes, empty, row, rows
 from tests.handmade import launches, shares

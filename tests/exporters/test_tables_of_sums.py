@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
+from tests import frames as tables
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.exporters.tabled import (
     PHASES,

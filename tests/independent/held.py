@@ -102,7 +102,9 @@ def tables(analysis: Analysis, found: Sequence[Launch]) -> Sides:
     took = sum(e.end_ns - e.start_ns for e in (f.event for f in found) if e.at in in_steps)
     devices = {_device(each.event, analysis) for each in found} or {0}
     wall = sum(end - start for start, end in windows(analysis).values()) * len(devices)
-    by_op_, coverage = (table_named(name).make(analysis) for name in ("by_op", "coverage"))
+    by_op_, coverage = (
+        table_named(name).make(analysis).to_pandas() for name in ("by_op", "coverage")
+    )
     return tuple(int(each.duration_ns.sum()) for each in (by_op_, coverage)), (took, wall)
 
 

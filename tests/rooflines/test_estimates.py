@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Device
 from profiler_ext.records.provenance import TensorSpec
 from profiler_ext.rooflines.compute_units import Unit
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import rooflines
+from tests import frames as tables
 from tests.analyses import GPU_MARKS, GPU_ROWS, gpu_step
 from tests.exporters.estimated import estimated
 from tests.exporters.tabled import ESTIMATES, OF_LAUNCHES

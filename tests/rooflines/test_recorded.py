@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import LaunchKind
 from profiler_ext.rooflines.compute_units import Unit
 from profiler_ext.rooflines.rooflines import rooflines
 from profiler_ext.sessions.session import load
+from tests import frames as tables
 
 CASES = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"
 SUFFIX = ".session.pt.trace.json.gz"

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Device
 from profiler_ext.records.share_sums import KeyedShares
@@ -15,6 +14,7 @@ from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import LATENCY_NS, Rooflines, rooflines
 from profiler_ext.rooflines.sums import of_shares, part_sums
 from profiler_ext.rooflines.utilisation import utilisation, utilisation_by_step
+from tests import frames as tables
 from tests.analyses import GPU_MARKS, GPU_ROWS, gpu_step
 from tests.exporters.estimated import Numbers, estimated
 from tests.handmade import Mark, launches, shares, trace
