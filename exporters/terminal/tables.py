@@ -64,14 +64,17 @@ HEADS = {
     CompilePhase.OTHER: "other",
 }
 _PHASES_MIN_WIDTH = 72
+# What the rows of a table are a part of, where that is not the device's busy time
+_WHOLES = {"idle": "idle", "cause": "idle", "communication": "total", "skew": "total"}
 
 
 def top_table(drawing: Drawing) -> Table:
     """Return the largest rows of a summing table, and a row for the rest."""
     kind, whole, shown = drawing.kind, drawing.whole, drawing.shown
     rows, every = summary.records(shown), summary.records(whole)
+    measured = measures(sum(row["duration_ns"] for row in every), _WHOLES.get(kind.by, "busy"))
     numbers = [
-        *measures(sum(row["duration_ns"] for row in every)),
+        *measured,
         *_collective_numbers(rows),
         *(_kernel_numbers(rows) if "min_ns" in whole else ()),
         *_phase_numbers(kind, every),
@@ -80,11 +83,7 @@ def top_table(drawing: Drawing) -> Table:
     ]
     table = table_of(rows, _names(drawing, rows), numbers, drawing.console.width)
     if len(whole) > len(shown):
-        added_up = [
-            *measures(sum(row["duration_ns"] for row in every)),
-            *_phase_numbers(kind, every),
-        ]
-        _add_rest(table, every, rows, added_up)
+        _add_rest(table, every, rows, [*measured, *_phase_numbers(kind, every)])
     return table
 
 

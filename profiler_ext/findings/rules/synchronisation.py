@@ -44,11 +44,11 @@ def _step_with_and_without_waits(facts: Facts) -> tuple[int, int]:
 def _candidate(
     facts: Facts, where: Location, rows: Ints, every: Ints, both_ns: tuple[int, int]
 ) -> Candidate:
-    location_text = "at lines that are not known" if where == NOWHERE else "at this line"
+    location_text = "at unknown lines" if where == NOWHERE else "at this line"
     idle_ns, with_ns = facts.analysis.idle.duration_ns, both_ns[0]
     saved_part = (with_ns - both_ns[1]) / max(int(idle_ns[every].sum()), 1)
     return Candidate(
-        summary=f"the CPU waits for the device {location_text}, and then the device for the CPU",
+        summary=f"device synchronization {location_text}",
         est_saving_ns=int(saved_part * idle_ns[rows].sum()),
         confidence=Confidence.ESTIMATED,
         remedy=(
