@@ -139,7 +139,7 @@ RECORDS = (
         title="Ledger",
         shown=(
             ("category", "category"),
-            ("per_step_ns", "a step"),
+            ("per_step_ns", "time/step"),
             ("fraction", "part"),
             ("scope", "scope"),
             ("level", "level"),

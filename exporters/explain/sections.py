@@ -45,7 +45,7 @@ def overview_lines(explanation: explained.Explanation) -> Iterator[str]:
         yield f"no device time: {explanation.no_time_reason}"
         return
     each = PerStep.of(explanation)
-    whole = f", which take {each.time(time.inclusive_ns)} whole" if is_part(explanation) else ""
+    whole = f", {each.time(time.inclusive_ns)} with what is fused in them" if is_part(explanation) else ""
     part = percent_text(time.fraction or 0, 1)
     yield (
         f"{each.time(time.duration_ns)} a step, {part} of the device time; "
@@ -169,7 +169,7 @@ def _sections(explanation: explained.Explanation, settings: Settings) -> Iterato
             yield _part_section(explanation, name, of, settings)
     yield Section("The device waited while the CPU was there", texts=tuple(_idle(explanation)))
     yield Section("Attribution method", texts=tuple(_evidence(explanation)))
-    yield Section("What is not known", texts=tuple(_gaps(explanation)))
+    yield Section("Unattributed", texts=tuple(_gaps(explanation)))
     if explanation.generated:
         yield _code_section(explanation)
 
@@ -193,8 +193,8 @@ def _is_redundant(rows: Sequence[explained.PartRow], explanation: explained.Expl
 
 def _kernel_section(explanation: explained.Explanation) -> Section:
     rows = tuple(_kernel(row, explanation) for row in explanation.kernels)
-    whole = ("whole",) if is_part(explanation) else ()
-    heads = ("kernel", "a step", "part", *whole, "launches", "median", "kind", "min", "max")
+    whole = ("kernel total",) if is_part(explanation) else ()
+    heads = ("kernel", "time/step", "%", *whole, "launches", "median", "kind", "min", "max")
     return Section("Kernels", heads, rows, _more(explanation, "kernels"), keeps_end=True)
 
 
@@ -219,7 +219,7 @@ def _part_section(
     rows: Sequence[explained.PartRow] = getattr(explanation, name)
     phases = [phase for phase in Phase if any(phase in row.phases_ns for row in rows)]
     title, first = _PARTS[name]
-    heads = (first, "a step", "part", *map(short_phase, phases))
+    heads = (first, "time/step", "%", *map(short_phase, phases))
     each = PerStep.of(explanation)
     cells = tuple(
         (

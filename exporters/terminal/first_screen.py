@@ -174,7 +174,9 @@ def _breakdown_lines(ranks: Ranks) -> Iterator[Text]:
     for scope in Scope:
         own = [row for row in rows if row["scope"] == scope]
         if any(row["duration_ns"] for row in own):
-            yield _breakdown_line(scope.words, own, total, about.get(scope, ""))
+            is_outside = scope is Scope.IDLE and ranks.analyses[0].is_on_cpu
+            label = "outside operators" if is_outside else scope.words
+            yield _breakdown_line(label, own, total, about.get(scope, ""))
     if rows:
         label = "step" if ranks.found.unprofiled_step_ns is None else "step while profiling"
         yield _breakdown_line(label, rows, total, *rooflines.utilisation_texts(ranks.analyses)[:1])

@@ -101,7 +101,7 @@ def attributed_texts(analyses: Sequence[Analysis]) -> dict[Scope, str]:
         if scope in spent
     }
     if Scope.EAGER in spent and all(each.recording.python is None for each in analyses):
-        texts[Scope.EAGER] = "attributed to modules and ops; lines need Python 3.12"
+        texts[Scope.EAGER] = "ATen ops only; lines need Python 3.12+"
     return texts
 
 

@@ -138,7 +138,7 @@ VIEWS = (
         (
             Heading("who", _who),
             Heading("in what", _what),
-            Heading("a step", _time("excess_ns"), 0),
+            Heading("time/step", _time("excess_ns"), 0),
             Heading("times", _times, 0),
         ),
         "No rank and no host stands out.",
@@ -166,7 +166,7 @@ VIEWS = (
         "Communication, the mean of a step on one rank",
         (
             Heading("collective", _group),
-            Heading("a step", lambda row, _: time_text(row["per_step_ns"]), 0),
+            Heading("time/step", lambda row, _: time_text(row["per_step_ns"]), 0),
             Heading("waiting", lambda row, _: _bounded(row, "min", "waiting"), 0),
             Heading("transfer", lambda row, _: _bounded(row, "max", "transfer"), 0),
             Heading("exposed", lambda row, _: _share_per_step(row, "exposed_ns"), 2),
