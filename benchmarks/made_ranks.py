@@ -54,7 +54,7 @@ class Plan:
         """Return what must be found: in what a rank or host is behind, and which."""
         found = {("slower_line", f"rank {rank}") for rank in self.slow_line}
         if self.sleeper is not None:
-            found.add(("comes_late", f"rank {self.sleeper}"))
+            found.add(("late_at_collectives", f"rank {self.sleeper}"))
         if self.slow_host is not None:
             found.add(("host", host_name(self.slow_host)))
         return found

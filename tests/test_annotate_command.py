@@ -22,7 +22,7 @@ def test_a_session_without_lines_says_so(folder: Path, capsys: pytest.CaptureFix
 
 def test_machines_get_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(printed(capsys, "annotate", folder, "--format", "json"))
-    assert document == {"answer": "annotate", "schema_version": 2, "cuts": [], "files": []}
+    assert document == {"answer": "annotate", "schema_version": 3, "cuts": [], "files": []}
 
 
 def test_a_file_that_is_not_in_it_is_refused(

@@ -17,6 +17,7 @@ from profiler_ext import cli
 from profiler_ext.cli import run
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import formats, table_kinds
+from profiler_ext.exporters import tables as made_tables
 from profiler_ext.exporters.extras import CLUSTER, COMPLETION, EXTRAS, MCP, TRAINING
 from profiler_ext.exporters.formats import FILE_NAME, FORMATS, SESSION, Format, format_of
 from profiler_ext.exporters.table_kinds import (
@@ -118,7 +119,14 @@ def test_a_run_writes_and_lists_what_the_rows_say(
     *_, listed = capsys.readouterr().out.partition(f"written to {tmp_path}:\n")
     *rows, following = listed.splitlines()
     assert rows == [f"  {name:24} {use}" for name, use in files.items()]
-    assert following == f"next: profiler-ext open {tmp_path}, or with --perfetto for the timeline"
+    assert following == " | ".join(
+        (
+            f"next: profiler-ext open {tmp_path}",
+            f"explain {tmp_path} model.py:12",
+            f"report {tmp_path} --by module",
+            f"report {tmp_path} --verbose",
+        )
+    )
     assert FILE_NAME in files and SESSION.place_in(tmp_path) == tmp_path / FILE_NAME
 
 
@@ -179,10 +187,10 @@ def test_what_names_no_format_is_refused_with_the_list() -> None:
 @every_table
 @pytest.mark.parametrize("analysis", [gpu_step(), cpu_step()], ids=["gpu", "cpu"])
 def test_a_table_is_called_as_its_row_says(kind: TableKind, analysis: Analysis) -> None:
-    made = kind.make(analysis)
+    made = kind.make(analysis).to_pandas()
     session = Session(analysis.recording)
     assert list(getattr(session, kind.name)().columns) == list(made.columns)
-    assert getattr(tables, kind.name) is load_function(kind.maker)
+    assert getattr(made_tables, kind.name) is load_function(kind.maker)
     assert getattr(SessionTables, kind.name).__doc__
     assert kind.words
     assert {*kind.keys, *(name for name, _ in kind.shown)} <= set(made.columns)
@@ -203,7 +211,7 @@ def test_a_table_that_a_report_prints_has_its_words(kind: TableKind) -> None:
 def test_the_methods_of_a_session_are_the_tables() -> None:
     methods = {name for name, _ in inspect.getmembers(SessionTables, inspect.isfunction)}
     assert {name for name in methods if not name.startswith("_")} == {
-        "table",
+        *("table", "columns", "by"),
         *(kind.name for kind in TABLES),
     }
 
@@ -224,7 +232,7 @@ def test_a_new_table_is_a_function_and_a_row(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = ModuleType("profiler_ext.exporters.streams")
-    vars(module).update(by_stream=tables.by_phase)
+    vars(module).update(by_stream=made_tables.by_phase)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = replace(BY["phase"], name="by_stream", by="stream", maker="streams:by_stream")
     monkeypatch.setattr(table_kinds, "TABLES", (*TABLES, row))
@@ -241,7 +249,9 @@ def test_a_new_table_is_a_function_and_a_row(
 
 
 def test_every_column_has_one_row_and_no_row_is_of_no_column() -> None:
-    made = [kind.make(analysis) for kind in TABLES for analysis in (gpu_step(), cpu_step())]
+    made = [
+        kind.make(analysis).to_pandas() for kind in TABLES for analysis in (gpu_step(), cpu_step())
+    ]
     made += [two_ranks().table(kind.name) for kind in TABLES]
     made.append(tables.seq_table([]))
     found = {(name, str(dtype)) for table in made for name, dtype in table.dtypes.items()}

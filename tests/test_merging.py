@@ -234,7 +234,7 @@ def test_a_report_of_a_folder_of_ranks_is_of_all(
     two_ranks().save(tmp_path)
     assert cli.main(["report", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert " 2 ranks " in lines[0]
+    assert lines[0].startswith("2 ranks: Step ")
     assert any("attributed to source" in line for line in lines)
 
 

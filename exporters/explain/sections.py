@@ -45,7 +45,11 @@ def overview_lines(explanation: explained.Explanation) -> Iterator[str]:
         yield f"no device time: {explanation.no_time_reason}"
         return
     each = PerStep.of(explanation)
-    whole = f", {each.time(time.inclusive_ns)} with what is fused in them" if is_part(explanation) else ""
+    whole = (
+        f", {each.time(time.inclusive_ns)} with what is fused in them"
+        if is_part(explanation)
+        else ""
+    )
     part = percent_text(time.fraction or 0, 1)
     yield (
         f"{each.time(time.duration_ns)} a step, {part} of the device time; "

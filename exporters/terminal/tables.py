@@ -72,7 +72,9 @@ def top_table(drawing: Drawing) -> Table:
     """Return the largest rows of a summing table, and a row for the rest."""
     kind, whole, shown = drawing.kind, drawing.whole, drawing.shown
     rows, every = summary.records(shown), summary.records(whole)
-    measured = measures(sum(row["duration_ns"] for row in every), _WHOLES.get(kind.by, "busy"))
+    measured = measures(
+        sum(row["duration_ns"] for row in every), _WHOLES.get(kind.by or "", "busy")
+    )
     numbers = [
         *measured,
         *_collective_numbers(rows),

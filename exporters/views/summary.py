@@ -8,6 +8,7 @@ from typing import Any
 from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.views.formatting import (
+    gap_text,
     per_step_text,
     percent_text,
     require_top,
@@ -100,8 +101,11 @@ def attributed_texts(analyses: Sequence[Analysis]) -> dict[Scope, str]:
         for scope in (Scope.COMPILED, Scope.EAGER)
         if scope in spent
     }
-    if Scope.EAGER in spent and all(each.recording.python is None for each in analyses):
-        texts[Scope.EAGER] = "ATen ops only; lines need Python 3.12+"
+    eager = [line for line in ledger if line.scope == Scope.EAGER and line.duration_ns]
+    if eager and all(line.level == Level.OP for line in eager):
+        longest = max(eager, key=lambda line: line.duration_ns)
+        reason = f": {gap_text(longest.category)}" if longest.category != "op" else ""
+        texts[Scope.EAGER] = f"ATen ops only{reason}"
     return texts
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _INTERVAL_S = 30.0
+_LOOK_S = 1.0  # how often a thread looks whether the stage is over
 
 
 class Progress:
@@ -54,7 +55,7 @@ class Progress:
         with suppress(ValueError, AttributeError):  # it is closed, or there is none
             self._is_terminal = self._stream.isatty()
         self._is_silent = os.environ.get("RANK", "0") not in ("", "0")
-        self._is_processed = threading.Event()
+        self._processed: list[str] = []  # the stage, until it is over
         self._now = now
         self._began_s = self._last_s = now()
 
@@ -73,17 +74,21 @@ class Progress:
 
     def processing(self, begins: bool) -> None:
         """Say that a recording is processed, until that ends."""
-        self._is_processed.set()  # of one before
+        self._processed.clear()  # ends the thread of one before
         if begins:
             stage = "processing the recording"
             self.begin(stage)
-            self._is_processed = threading.Event()
-            speaks = (stage, self._is_processed)
+            self._processed = [stage]
+            speaks = (self._processed,)
             threading.Thread(target=self._speak, args=speaks, daemon=True).start()
 
-    def _speak(self, stage: str, is_over: threading.Event) -> None:
-        while not is_over.wait(_INTERVAL_S):
-            self.go_on(stage)
+    def _speak(self, stages: list[str]) -> None:
+        # No event: a fork could leave its lock held.
+        while True:
+            time.sleep(_LOOK_S)
+            if not stages:
+                return
+            self.go_on(stages[0])
 
     def _write(self, text: str) -> None:
         self._last_s = self._now()

@@ -121,7 +121,7 @@ def test_a_graph_that_was_not_captured_is_a_gap_with_its_phase(changes):
         "graph_not_captured: 4 launches (0.4 us) ran in graphs that were compiled, or cached by an "
         "earlier run, before capture was on; start the script with "
         "`profiler-ext run`, call profiler_ext.enable() before the first compile, or set "
-        "PROFILER_EXT=1; compile cached graphs once more with `profiler-ext run --recompile` or "
+        "PROFILER_EXT=1; compile cached graphs again with `profiler-ext run --recompile` or "
         "profiler_ext.enable(recompile=True).",
     )
     assert_conserves(analysis)

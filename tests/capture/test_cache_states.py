@@ -12,7 +12,7 @@ from profiler_ext.profiling import switch
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.torch_compat import inductor
-from tests.analyses import gpu_step
+from tests.analyses import gpu_step, report
 from tests.compiling import fresh_torch, torch, train_once
 
 __all__ = ["fresh_torch"]
@@ -96,7 +96,6 @@ def test_the_report_says_it() -> None:
     recording = dataclasses.replace(
         analysis.recording, graphs=(cold, *analysis.recording.graphs[1:])
     )
-    from profiler_ext.exporters.terminal.report import report
 
     text = report(dataclasses.replace(analysis, recording=recording))
     assert [line for line in text.splitlines() if "bypassed" in line] == [

@@ -158,6 +158,7 @@ def of_run(kept: list[Any], folder: Path) -> Any:
         is_wanted=lambda: True,
         take=kept.append,
         refuse=fails,
+        on_processing=bool,
         folder=folder,
         window=SimpleNamespace(is_marked=lambda step: True, first=1),
     )

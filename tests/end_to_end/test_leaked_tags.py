@@ -34,6 +34,6 @@ def test_forward_work_that_was_tagged_the_old_way_is_forward_in_all_tables() -> 
     corrected = coverage.loc[("compiled", "line_phase_corrected")]
     assert (corrected.level, corrected.duration_ns) == ("line", first.duration_ns)
     assert tables.fraction_at(prof.session.analysis, "line", "compiled") == 1
-    assert "torch's backward tag was wrong" in prof.report()
+    assert "torch's backward tag was wrong" in prof.report(verbose=True)
     (note,) = [each for each in prof.session.notes if "autograd_backward" in each]
     assert note.startswith("torch tagged 1 forward nodes of 1 graphs with autograd_backward (mm)")

@@ -51,11 +51,13 @@ def test_a_run_writes_all_files_and_says_where(run: Run, capfd: pytest.CaptureFi
     assert run("for _ in range(8): step()") == 0
     assert {path.name for path in Path("out").iterdir()} == FILES
     printed = capfd.readouterr().out
-    assert "Step time breakdown" in printed
+    assert "CPU in operators" in printed
     files, following = printed.splitlines()[-2:]
     others = "trace.pftrace, session.pt.trace.json.gz, report.html"
     assert files == f"written to {Path('out').absolute()}: {others}, 9 tables (.csv)"
-    assert following == "next: profiler-ext open out, or with --perfetto for the timeline"
+    assert following == (
+        "next: profiler-ext open out | report out --by module | report out --verbose"
+    )
 
 
 def test_with_verbose_a_run_describes_each_file(
@@ -208,7 +210,7 @@ def test_no_code_of_this_package_is_a_line_of_the_program(run: Run, tmp_path: Pa
 def test_without_lines_the_ledger_says_why_and_the_notes_what_to_do(
     run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = "eager: ops only: lines were switched off"
+    told = "ATen ops only: lines were switched off"
     assert run("for _ in range(8): step()", "--no-lines", "--no-source") == 0
     assert told in capfd.readouterr().out
     assert [gap.reason for gap in out().recording.gaps] == ["lines_off", "source_off"]

@@ -234,7 +234,7 @@ def test_each_command_prints_an_answer_of_the_schema(
     (tmp_path / "S").symlink_to(FIXTURES / RECORDED[0])
     row = SequenceRow(1, "aten.mm", None, "forward", "é", 3, None, "mm", "a.py", None, None)
     monkeypatch.setattr(joint_table, "load_example", lambda _: (None, None))
-    monkeypatch.setattr(joint_table, "seq_table", lambda *_: seq_table([row]))
+    monkeypatch.setattr(joint_table, "seq_columns", lambda *_: seq_table([row]))
     finding = doctor.Check("device", "ok", "H200 \x1b[31m é")
     monkeypatch.setattr(doctor, "examine", lambda: (finding,))
     commands = {

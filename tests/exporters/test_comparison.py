@@ -154,7 +154,7 @@ def test_json_says_what_top_and_a_budget_leave_out(real: Comparison) -> None:
 
 @pytest.mark.parametrize("by", BY)
 def test_a_frame_has_the_columns_of_the_page_and_adds_up(real: Comparison, by: str) -> None:
-    table = compared(real, by)
+    table = compared(real, by).to_pandas()
     assert {name: str(dtype) for name, dtype in table.dtypes.items()} == {
         name: COMPARED[name].dtype for name in table.columns
     }
@@ -174,7 +174,7 @@ def test_the_command_and_the_function_say_the_same(capsys: pytest.CaptureFixture
     assert cli.main(["diff", "--base", str(BEFORE), "--head", str(AFTER), "--by", "op"]) == 0
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert printed == found.report("op", width=80).splitlines()
-    assert found.table("op").equals(compared(found.comparison, "op"))
+    assert found.table("op").equals(compared(found.comparison, "op").to_pandas())
 
 
 def test_sessions_in_memory_are_compared_too() -> None:

@@ -11,7 +11,6 @@ from profiler_ext.exporters.table_kinds import table_named
 from profiler_ext.exporters.tables import Table
 from profiler_ext.exporters.terminal.columns import Drawing
 from profiler_ext.exporters.terminal.console import text_console
-from profiler_ext.exporters.terminal.report import report
 from profiler_ext.exporters.terminal.tables import compile_table
 from profiler_ext.exporters.views.compiles import (
     compile_text,
@@ -34,7 +33,7 @@ from profiler_ext.records.compiles import (
 )
 from profiler_ext.records.lineage import Frame
 from tests import frames as tables
-from tests.analyses import gpu_step
+from tests.analyses import gpu_step, report
 from tests.frames import records
 
 REASON = "Encountered graph break when attempting to trace CALL:\n\nFailed to trace builtin\n  Hint"

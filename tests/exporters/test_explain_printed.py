@@ -85,7 +85,8 @@ def test_the_page_of_a_line() -> None:
         """\
 model.py:13 · line · in forward
     h = F.gelu(h)
-33.3 us a step, 14.2% of the device time; 2 launches a step, which take 50.0 us whole
+33.3 us a step, 14.2% of the device time; 2 launches a step, 50.0 us with what is fused in
+them
 forward 13.3 us · backward 20.0 us
 """
     )

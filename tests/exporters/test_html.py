@@ -44,9 +44,9 @@ def test_the_ledger_adds_up_to_the_wall_time():
         ("device idle", "775 us", "77.5%", ""),
         ("launch latency", "278 us", "27.8%", ""),
         ("end of the step", "240 us", "24.0%", ""),
-        ("launching", "142 us", "14.2%", ""),
+        ("CPU launch overhead", "142 us", "14.2%", ""),
         ("Python between ops", "66.0 us", "6.6%", ""),
-        ("between launches", "50.0 us", "5.0%", ""),
+        ("inter-kernel gap", "50.0 us", "5.0%", ""),
         ("total", "1.00 ms", "100.0%", ""),
     ]
 

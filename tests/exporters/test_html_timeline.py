@@ -53,7 +53,7 @@ def test_its_idle_time_is_that_of_the_breakdown(gpt, timelines):
             if row.step == step["step"] and row.scope == "idle"
         )
         assert sum(span[BUSY] for span in step["idle"]) == idle > 0
-        assert {step["causes"][span[4]] for span in step["idle"]} >= {"launching"}
+        assert {step["causes"][span[4]] for span in step["idle"]} >= {"CPU launch overhead"}
 
 
 def test_collectives_have_lanes_of_their_own():

@@ -6,9 +6,9 @@ import pytest
 
 import profiler_ext
 from profiler_ext.exporters.terminal.module_table import tree_rows
-from profiler_ext.exporters.terminal.report import report
 from profiler_ext.exporters.views.modules import tree_rooflines
 from tests import frames as tables
+from tests.analyses import report
 from tests.attribution.recordings import FIXTURES
 from tests.frames import records
 

@@ -90,9 +90,9 @@ def test_an_idle_slice_is_called_by_its_cause_and_the_line_of_that(
                 extract_arg(arg_set_id, 'debug.source_lines[0]') as line
             from slice where category = 'idle' order by ts
         """)
-    after = "idle: after a synchronisation at train.py:87"
+    after = "idle: after a synchronization at train.py:87"
     assert drawn == [
-        ("idle: launching", "launching", marker, None),
+        ("idle: CPU launch overhead", "launching", marker, None),
         (after, "after_synchronisation", "aten::mm", "train.py:87  print(loss.item())"),
     ]
 

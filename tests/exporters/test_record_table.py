@@ -9,10 +9,9 @@ import pytest
 from profiler_ext.exporters.json_output.answers import table_answer
 from profiler_ext.exporters.json_output.bounds import answer_text
 from profiler_ext.exporters.table_kinds import BY
-from profiler_ext.exporters.terminal.report import report
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session
-from tests.analyses import gpu_step
+from tests.analyses import gpu_step, report
 
 
 def session() -> Session:
@@ -23,7 +22,7 @@ def session() -> Session:
 
 def below_the_ledger(by: str, width: int = 100, top: int | None = 3) -> list[str]:
     """Return the lines of a table."""
-    text = report(gpu_step(), by, top, width=width)
+    text = report(gpu_step(), by=by, top=top, width=width)
     return text.rstrip().split("\n\n")[-1].splitlines()
 
 
@@ -56,7 +55,7 @@ def test_where_there_is_little_room_the_columns_that_matter_stay() -> None:
 def test_the_ledger_graphs_and_steps_are_tables_too() -> None:
     assert (
         below_the_ledger("coverage", 60)[1]
-        == "line                   130 us  13.0%  compiled   line"
+        == "line                     130 us  13.0%  compiled   line"
     )
     assert below_the_ledger("graphs") == [
         "graph     phase  FX nodes  call sites  cache  compiling           key",

@@ -188,4 +188,4 @@ def test_nothing_recorded_is_an_empty_table_with_the_same_columns(table):
 
 @pytest.mark.parametrize("table", EVERY_TABLE)
 def test_a_table_carries_the_schema_version(table):
-    assert table(gpu_step()).attrs == {"schema_version": 1}
+    assert table(gpu_step()).attrs == {"schema_version": 2}

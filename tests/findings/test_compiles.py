@@ -67,7 +67,7 @@ def test_a_compile_in_one_step_distorts_the_mean() -> None:
 def test_a_compile_in_each_step_is_at_stake_in_each() -> None:
     found = only(compiling.RULE, having(*(compiled(at, 100 * at + 5, 20 + at) for at in range(4))))
     assert (found.saving_per, found.est_saving_ns) == (SavingPer.STEP, 21 * MS)
-    assert found.remedy.startswith("what compiles in each step")
+    assert found.remedy.startswith("keep constant what the failing guard compares")
 
 
 def test_a_compile_within_another_counts_once_and_one_beside_it_not_at_all() -> None:

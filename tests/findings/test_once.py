@@ -71,14 +71,14 @@ def test_the_line_is_that_of_the_function_where_the_session_tells() -> None:
 def test_of_an_op_that_torch_cannot_keep_the_rest_can_be_compiled_apart() -> None:
     reason = "FX graph cache: bypass (Can't cache HigherOrderOperator: cond)"
     found = only(uncached.RULE, compiled(CacheState.BYPASS, reason))
-    assert found.remedy.startswith("torch cannot keep that op")
+    assert found.remedy.startswith("move the op that torch cannot cache")
     assert only(uncached.RULE, compiled(CacheState.BYPASS)).remedy.startswith("change what torch's")
 
 
 def test_of_a_region_that_is_compiled_by_itself_no_cache_is_asked() -> None:
     reason = "FX graph cache: not asked; AOTAutograd's cache: miss"
     found = only(uncached.RULE, compiled(CacheState.BYPASS, reason))
-    assert found.remedy.startswith("torch asks no cache for regions")
+    assert found.remedy.startswith("compile the whole function: torch does not cache regions")
 
 
 def test_a_cache_that_is_off_can_be_left_on() -> None:

@@ -160,7 +160,7 @@ def test_the_step_time_is_the_one_without_profiling() -> None:
 def test_a_recommendation_that_is_not_wanted_fails(named: bool | str | list[str]) -> None:
     said = failure(Limits(no_finding=named))
     assert "\n  22.0 ms 27.2% uncompiled: unfused eager kernels (" in said
-    assert "\n      try: torch.compile(model), " in said
+    assert "\n      try: torch.compile the model with the loss, " in said
 
 
 @pytest.mark.parametrize("named", [False, "graph_break", ()])
