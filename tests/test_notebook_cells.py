@@ -109,7 +109,8 @@ def test_a_kernel_of_jupyters_tells_the_same(tmp_path: Path) -> None:
     told = """session = prof.session
 rows = session.by_line(scope="compiled").sort_values("line")[["file", "line", "code"]]
 texts = {cell.name: "\\n".join(cell.lines) for cell in session.recording.cells}
-print(json.dumps([rows.to_numpy().tolist(), texts["In[2]"], session.report(verbose=True).split(" ")[0]]))"""
+first = session.report(verbose=True).split(" ")[0]
+print(json.dumps([rows.to_numpy().tolist(), texts["In[2]"], first]))"""
     assert printed([*CELLS, told], tmp_path) == [[*map(list, LINES)], MODEL, "notebook"]
 
 
