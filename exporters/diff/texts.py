@@ -170,7 +170,7 @@ def count_text(rows: Sequence[records.Row]) -> str:
 
 
 def shown_rows(rows: Sequence[records.Row]) -> tuple[records.Row, ...]:
-    """Return the rows to show: all but those of equal time or inside the noise."""
+    """Return the rows to show: all but those of equal time or not significant."""
     hidden = (records.Verdict.NOT_SIGNIFICANT, records.Verdict.EQUAL)
     return tuple(row for row in rows if row.change.verdict not in hidden)
 

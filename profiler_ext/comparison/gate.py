@@ -43,7 +43,7 @@ class Outcome(vocabulary.Term, page="words.md", title="outcome", columns=()):
     INCONCLUSIVE = (
         "inconclusive",
         "inconclusive",
-        "is inside the noise, but the noise is so wide that a change beyond the limit would be too",
+        "is not significant, but a change beyond the limit would not be either",
         "record more steps, or more runs of each side, on a machine that does nothing else",
     )
     TOO_FEW = (
@@ -62,7 +62,7 @@ class Outcome(vocabulary.Term, page="words.md", title="outcome", columns=()):
     FAILED = (
         "failed",
         "failed",
-        "is a change beyond the noise whose best estimate is beyond the limit",
+        "is a significant change whose best estimate is beyond the limit",
     )
 
 

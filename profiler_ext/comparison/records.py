@@ -82,13 +82,13 @@ class Verdict(Term, page="words.md", title="verdict", columns=()):
     """Whether a row's time changed."""
 
     EQUAL = ("equal", "equal", "is of the same time on both sides, to the nanosecond")
-    SLOWER = ("slower", "slower", "takes longer, by more than the noise")
-    FASTER = ("faster", "faster", "takes less time, by more than the noise")
+    SLOWER = ("slower", "slower", "takes significantly longer")
+    FASTER = ("faster", "faster", "takes significantly less time")
     NEW = ("new", "new", "ran in every step of the head, and in none of the base")
     REMOVED = ("removed", "removed", "ran in every step of the base, and in none of the head")
     NOT_SIGNIFICANT = (
         "not_significant",
-        "inside the noise",
+        "not significant",
         "differs by no more than steps or runs do by themselves",
     )
     TOO_FEW = (

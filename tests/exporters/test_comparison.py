@@ -63,11 +63,11 @@ device time, as recorded: 1.50 ms -> 1.70 ms, +200 us (+13.3%), 95%: +166 us to 
  1.50 ms   1.70 ms    +200 us   +13.3%   eager: attributed to source
           95%: +166 us to +233 us
 
-by line: 1 slower, 1 inside the noise (together +200 ns)
+by line: 1 slower, 1 not significant (together +200 ns)
     base      head     change            line
  1.00 ms   1.20 ms    +200 us   +20.0%   model.py:10 -> :12  return self.down(F.gelu(self.up(x)))
           moved · 95%: +176 us to +223 us · blocks.*.mlp · forward
-~ inside the noise
+~ not significant
 note: each side is one run: runs of one program are taken to differ as is usual (device time by
 0.75%, idle time by 25%); several runs of each side tell it
 """
