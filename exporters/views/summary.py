@@ -157,8 +157,7 @@ def filters_text(filters: Filters, shown_ns: int, all_ns: int) -> str:
     """Return a table's filters and how much they leave out, ``""`` without any."""
     if not (given := [f"{name} {value}" for name, value in filters.items() if value is not None]):
         return ""
-    left_ns, text = all_ns - shown_ns, f"only {', '.join(given)}; left out"
+    left_ns = all_ns - shown_ns
     part = percent_text(left_ns, all_ns) or "nothing"
-    return (
-        f"{text}: {time_text(left_ns)} of {time_text(all_ns)} ({part}); all above is of everything"
-    )
+    left_out = f"leaves out {time_text(left_ns)} of {time_text(all_ns)}, {part}"
+    return f"filter: {', '.join(given)} ({left_out}; what stands above is not filtered)"
