@@ -266,7 +266,7 @@ def test_a_table_without_rows_says_so():
 def test_only_what_is_of_work_has_a_phase_and_a_scope():
     with pytest.raises(UsageError, match="idle_by_line is of no work and has no phase and scope"):
         report(gpu_step(), by="idle", phase="backward", scope="eager")
-    assert "only step 3" in report(gpu_step(), by="idle", step=3)
+    assert "filter: step 3 (" in report(gpu_step(), by="idle", step=3)
 
 
 @pytest.mark.parametrize(
