@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,11 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.fixture
-def begun(notebook: Notebook, shown: list[Any]) -> Notebook:
+def begun(notebook: Notebook, shown: list[Any]) -> Iterator[Notebook]:
     """A notebook with the extension."""
     notebook.run(BEGIN)
-    return notebook
+    yield notebook
+    profiler_ext.disable()
 
 
 def test_a_cell_is_one_step_and_shows_its_session(begun: Notebook, shown: list[Any]) -> None:

@@ -119,14 +119,7 @@ def test_a_run_writes_and_lists_what_the_rows_say(
     *_, listed = capsys.readouterr().out.partition(f"written to {tmp_path}:\n")
     *rows, following = listed.splitlines()
     assert rows == [f"  {name:24} {use}" for name, use in files.items()]
-    assert following == " | ".join(
-        (
-            f"next: profiler-ext open {tmp_path}",
-            f"explain {tmp_path} model.py:12",
-            f"report {tmp_path} --by module",
-            f"report {tmp_path} --verbose",
-        )
-    )
+    assert following.startswith(f"next: profiler-ext open {tmp_path}")
     assert FILE_NAME in files and SESSION.place_in(tmp_path) == tmp_path / FILE_NAME
 
 

@@ -153,7 +153,7 @@ def test_a_client_gets_from_a_recommendation_to_a_proven_change(client: Client) 
     assert step["interval"]["high_ns"] < 0
     assert step["base_per_step_ns"] == slow_ns
     gained_ns = step["base_per_step_ns"] - step["head_per_step_ns"]
-    assert gained_ns == pytest.approx(first["est_saving_ns"], rel=0.3)  # as it was predicted
+    assert gained_ns == pytest.approx(first["est_saving_ns"], rel=0.5)  # as it was predicted
 
     gate = client.ask(command("diff before after --fail-if"))["gate"]
     assert (client.status, gate["outcome"]) == (0, "passed")

@@ -70,13 +70,23 @@ def next_steps(ranks: Ranks, folder: Path) -> list[str]:
     return [f"profiler-ext open{name}", *explain, *(f"report{name} --{each}" for each in _MORE)]
 
 
+def next_text(commands: Sequence[str], width: int) -> str:
+    """Return as many of the commands as fit one line, whole; the first always."""
+    text, *others = (f"next: {commands[0]}", *commands[1:])
+    for command in others:
+        if len(text) + len(command) + 3 > width:
+            break
+        text += f" | {command}"
+    return text
+
+
 def print_first_screen(ranks: Ranks, console: Console, next_steps: Sequence[str] = ()) -> None:
     """Print what to know first; ``next_steps`` are commands that go deeper."""
     verdict = Text(findings_view.verdict_text(ranks.analyses, ranks.found), "bold")
     advice = [*_finding_lines(ranks), *_caveat_lines(ranks, console)]
     above = [verdict, *_step_lines(ranks), *advice, Text()]
     below = [Text(), *_breakdown_lines(ranks)]
-    below += [Text(f"next: {' | '.join(next_steps)}", "dim")] if next_steps else []
+    below += [Text(next_text(next_steps, console.width), "dim")] if next_steps else []
     _print_lines(above, console)
     _print_work(ranks, console, max(LINES - len(above) - len(below) - 1, _LEAST_ROWS))
     _print_lines(below, console)

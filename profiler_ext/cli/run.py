@@ -240,7 +240,7 @@ def print_session(session: Session, folder: Path, output: Path, *, verbose: bool
         StdoutClosedError: Its reader has closed it.
     """
     from profiler_ext.exporters.formats import run_outputs
-    from profiler_ext.exporters.terminal.first_screen import next_steps
+    from profiler_ext.exporters.terminal.first_screen import next_steps, next_text
 
     if not _print_report(session):
         return
@@ -251,7 +251,7 @@ def print_session(session: Session, folder: Path, output: Path, *, verbose: bool
             screen.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
     else:
         print_line(f"written to {folder}: {', '.join(map(_outputs_text, run_outputs()))}")
-    print_line(f"next: {' | '.join(next_steps(session, output))}")
+    print_line(next_text(next_steps(session, output), console().width))
 
 
 def _outputs_text(format: Format) -> str:

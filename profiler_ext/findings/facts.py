@@ -102,10 +102,14 @@ class Facts:
     def step_ns(self) -> int:
         """Time of a recorded step: the mean, as in the breakdown; with outliers the median."""
         walls = [step.wall_ns for step in self.analysis.steps]
-        if not walls:
-            return 0
-        usual_ns = median_low(walls)
-        return usual_ns if max(walls) > _UNLIKE * usual_ns else sum(walls) // len(walls)
+        return self.usual(walls) if walls else 0
+
+    def usual(self, of_steps: Sequence[int]) -> int:
+        """Return the mean of an amount per step; the lower median if steps are unlike."""
+        walls = [step.wall_ns for step in self.analysis.steps]
+        if max(walls) > _UNLIKE * median_low(walls):
+            return median_low(of_steps)
+        return sum(of_steps) // len(of_steps)
 
     @cached_property
     def busy_ns(self) -> int:
@@ -330,6 +334,16 @@ def median_per_step(facts: Facts, rows: Ints) -> int:
     step, duration_ns = idle.step[rows], idle.duration_ns[rows]
     sums = sum_by_step(facts.analysis.steps, step, duration_ns)
     return median_low(sums) // max(facts.idle_devices, 1) if sums else 0
+
+
+def idle_per_step(facts: Facts, rows: Ints) -> int:
+    """Return the time of pieces in a step of ``Facts.step_ns``, on one device.
+
+    It is a mean where that is one, so that it can be held against the step and its overhead.
+    """
+    idle = facts.analysis.idle
+    sums = sum_by_step(facts.analysis.steps, idle.step[rows], idle.duration_ns[rows])
+    return facts.usual(sums) // max(facts.idle_devices, 1) if sums else 0
 
 
 def idle_spans_per_step(facts: Facts, rows: Ints) -> int:

@@ -36,7 +36,7 @@ def shown(analysis: Analysis) -> list[list[str]]:
 
 def test_a_terminal_has_a_column_of_groups_where_there_are_several() -> None:
     heading, *rows = shown(of_groups("dp", "tp"))
-    assert heading[:5] == ["time/step", "%", "busy", "group", "exposed"]
+    assert heading[:5] == ["time/step", "%", "total", "group", "exposed"]
     assert [(row[0], row[4]) for row in rows] == [
         ("_allgather_base", "dp"),
         ("_reduce_scatter_base", "tp"),

@@ -50,7 +50,7 @@ def test_a_terminal_shows_beside_what_collectives_ran_and_how_long_they_waited()
     console = Console(file=text, width=120, force_terminal=False)
     print_session(ranks("fsdp2"), console, by="communication")
     heading, first = text.getvalue().partition("collective ")[2].splitlines()[:2]
-    assert heading.split()[:5] == ["time/step", "%", "busy", "exposed", "overlapped"]
+    assert heading.split()[:5] == ["time/step", "%", "total", "exposed", "overlapped"]
     row = ranks("fsdp2").communication().iloc[0]
     shown = [time_text(row[name] / row["steps"] / 2) for name in ("exposed_ns", "waiting_ns")]
     assert all(each in first for each in shown)

@@ -25,7 +25,7 @@ def test_short_kernels_leave_the_device_waiting():
     assert found.confidence is Confidence.ESTIMATED
     # Each launch costs the CPU 10 us, of which the device works 2.
     # Of the 500 us of a step the CPU would need 344 828 ns if nobody recorded it.
-    assert found.est_saving_ns == 49 * 8 * US + 8 * US - (500_000 - 344_827)
+    assert found.est_saving_ns == (3 * 400 + 2) * US // 3 - (500_000 - 344_827)
     # A wait of 2 us is over 2 us after the last kernel, which ends the last step.
     assert found.total_ns == (3 * 504 * US - 2 * US) // 3
     figures = {each.name: (each.value, each.unit) for each in found.evidence}
@@ -51,7 +51,7 @@ def test_what_chooses_its_way_or_loops_is_not_told_to_be_replayed(case):
 def test_what_the_steps_before_took_tells_what_the_recording_added():
     found = only(RULE, trained(steps(2 * US).analysis(), 400 * US, 9 * MS, 380 * US, 390 * US))
     # It added what the mean step has beyond 390 us, the lower median of what they took before.
-    assert found.est_saving_ns == 49 * 8 * US + 8 * US - (503_333 - 390 * US)
+    assert found.est_saving_ns == (3 * 400 + 2) * US // 3 - (503_333 - 390 * US)
     assert found.total_ns == 390 * US
     figures = {each.name: each.value for each in found.evidence}
     assert figures["step time without profiling"] == 390 * US

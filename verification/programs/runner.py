@@ -208,8 +208,9 @@ def compared(program: Program, mode: str, plain: Ended, ours: Ended) -> list[str
 
 def without_report(stdout: str) -> str:
     """Leave out what ``run`` prints when the script is over."""
-    header = re.search(r"^.* (?:\S|\\xb7) torch \d", stdout, re.M)
-    last = re.search(r"^written (?:to|were) .*\n(?:  \S+ .*\n)+", stdout, re.M)
+    header = re.search(r"^(?:Step \d|No step was recorded)", stdout, re.M)
+    of_one, of_several = r"written to .*\nnext: .*\n", r"wrote \d+ sessions .*\n(?:  \S+ .*\n)+"
+    last = re.search(rf"^(?:{of_one}|{of_several})", stdout, re.M)
     if header is None or last is None:
         return stdout
     return stdout[: header.start()] + stdout[last.end() :]

@@ -68,6 +68,7 @@ class RegisteredGraph:
         self._artifact: ReadyArtifact | None = artifact
         self._store, self._guard, self._is_replayed = store, guard, is_replayed
         self._place = place()
+        self._may_run_optimizer: bool | None = None  # not asked yet
         self._kept: Gaps = store_sealed(artifact, store)
         if artifact.key is not None and artifact.sealed is None:
             store.note_use(artifact.key)
@@ -89,8 +90,12 @@ class RegisteredGraph:
     def runs_optimizer(self) -> bool:
         """Whether one of its nodes comes from ``torch.optim``."""
         artifact = self._artifact
-        if artifact is not None and not artifact.may_name_optimizer:
-            return False
+        if artifact is not None:
+            # Each call of the graph asks, and the record is compressed.
+            if self._may_run_optimizer is None:
+                self._may_run_optimizer = artifact.may_name_optimizer
+            if not self._may_run_optimizer:
+                return False
         return self.instance.runs_optimizer
 
     @property

@@ -13,6 +13,7 @@ from profiler_ext.findings.facts import (
     Facts,
     eager_kernels,
     idle_by_line,
+    idle_per_step,
     idle_pieces,
     median_per_step,
 )
@@ -66,7 +67,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     rows = idle_pieces(facts, *_LAUNCHING)
     of_ns = facts.step_ns - facts.training.overhead_ns
     slower_ns = max(facts.training.overhead_ns - facts.profiler_ns, 0)
-    est_saving_ns = median_per_step(facts, rows) - slower_ns
+    est_saving_ns = idle_per_step(facts, rows) - slower_ns
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
     is_stream = facts.launches_per_step(launches) >= _MIN_LAUNCHES
     if not is_stream or est_saving_ns < _MIN_IDLE * of_ns:
@@ -93,7 +94,7 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
         location=_where(facts, python if is_python else idle),
         evidence=(
             Figure("launches a step", facts.launches_per_step(launches)),
-            Figure("idle in the recorded step", median_per_step(facts, idle), FigureUnit.NS),
+            Figure("idle in the recorded step", idle_per_step(facts, idle), FigureUnit.NS),
             *_figure_if_any("of it in such Python", python_ns if is_python else 0),
             *_figure_if_any("kernels of eager ops", eager_ns),
             *_of_step(facts, times_ns[1], launches),
