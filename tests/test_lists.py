@@ -204,7 +204,7 @@ def test_a_table_that_a_report_prints_has_its_words(kind: TableKind) -> None:
 def test_the_methods_of_a_session_are_the_tables() -> None:
     methods = {name for name, _ in inspect.getmembers(SessionTables, inspect.isfunction)}
     assert {name for name in methods if not name.startswith("_")} == {
-        *("table", "columns", "by"),
+        *("table", "columns"),
         *(kind.name for kind in TABLES),
     }
 
@@ -238,7 +238,6 @@ def test_a_new_table_is_a_function_and_a_row(
     assert session.table("by_stream").equals(session.by_phase())
     ranks = two_ranks()
     assert ranks.table("by_stream").equals(ranks.by_phase())
-    assert ranks.by("stream").equals(ranks.by_phase())
 
 
 def test_every_column_has_one_row_and_no_row_is_of_no_column() -> None:
@@ -257,9 +256,8 @@ def test_what_names_no_table_is_refused_with_the_list() -> None:
     for held in Session(gpu_step().recording), two_ranks():
         with pytest.raises(UsageError, match="no table 'lines'; ask for one of launches, attrib"):
             held.table("lines")
-    for report in Session(gpu_step().recording).report, two_ranks().by:
-        with pytest.raises(UsageError, match="no report by 'step'; ask for one of line, module"):
-            report("step")
+    with pytest.raises(UsageError, match="no report by 'step'; ask for one of line, module"):
+        Session(gpu_step().recording).report("step")
 
 
 def test_a_folder_of_tables_holds_those_that_are_written(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from profiler_ext.exporters.json_output import answers, documents
 from profiler_ext.exporters.json_output.explained import Generated, IdleRow, NodeFacts, Roofline
 from profiler_ext.exporters.tables.rows import roofline_columns_by_key
 from profiler_ext.exporters.views import formatting, modules, summary
+from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.records import events, provenance, share_sums
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.gaps import GapReason
@@ -73,7 +74,7 @@ def _node(name: str, known: provenance.FxNode | None) -> NodeFacts:
 class ExplainContext:
     """What an explanation is made of."""
 
-    asked: answers.SessionLike  # a session, or several ranks
+    asked: SessionLike  # a session, or several ranks
     subject: Subject
     ranks: list[SelectedShares]  # the subject's shares on each rank
 

@@ -11,6 +11,7 @@ from profiler_ext.exporters.explain.against import Earlier, against
 from profiler_ext.exporters.explain.details import ExplainContext, no_time_reason
 from profiler_ext.exporters.json_output import answers, documents, explained
 from profiler_ext.exporters.views.modules import depth_of, folded_modules
+from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.lineage import Frame
 
@@ -20,7 +21,7 @@ _Name = tuple[str | int | None, ...]
 
 
 def explain(
-    asked: answers.SessionLike, name: str, top: int | None = 10, earlier: Earlier | None = None
+    asked: SessionLike, name: str, top: int | None = 10, earlier: Earlier | None = None
 ) -> explained.Explanation:
     """Return the explanation of a line, module or kernel.
 
@@ -64,9 +65,7 @@ def explain(
     )
 
 
-def candidates(
-    asked: answers.SessionLike, name: str, error: UnclearNameError
-) -> explained.Candidates:
+def candidates(asked: SessionLike, name: str, error: UnclearNameError) -> explained.Candidates:
     """Return what an unclear name could mean, as an answer."""
     return explained.Candidates(
         cuts=answers.steps_truncation(asked),

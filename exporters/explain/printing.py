@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.explain import against, making
 from profiler_ext.exporters.explain.sections import Page, Section, page
-from profiler_ext.exporters.json_output import answers, bounds
+from profiler_ext.exporters.json_output import bounds
 from profiler_ext.exporters.tables.files import markdown_escape
 from profiler_ext.exporters.terminal.columns import BETWEEN, ONE_LINE
 from profiler_ext.exporters.terminal.console import (
@@ -21,6 +21,7 @@ from profiler_ext.exporters.terminal.console import (
     text_console,
 )
 from profiler_ext.exporters.views.formatting import PHASE_STYLES, middle, short_phase, start
+from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.printable import printable, printable_lines
 
 FORMATS = ("text", "json", "md")
@@ -29,7 +30,7 @@ _FIXED_COLUMNS = 2
 
 
 def explained(
-    asked: answers.SessionLike,
+    asked: SessionLike,
     name: str,
     format: str = "text",
     width: int = 120,

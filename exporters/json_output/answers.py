@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain, islice
-from typing import Any, Protocol, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -16,6 +16,7 @@ from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.tables.trust import RowEvidence, evidence_of_rows
 from profiler_ext.exporters.views import formatting, summary
 from profiler_ext.exporters.views.findings import SHOWN
+from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.findings import Finding, Findings
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.gaps import GapReason
@@ -26,27 +27,6 @@ MAX_STEPS = 32  # listed one by one; tables sum over all
 PHASES = {phase.value for phase in Phase}
 # The tables whose largest rows are in a report.
 OVERVIEW_TABLES = ("by_phase", "by_line", "by_module", "by_kernel", "idle_by_cause", "compiles")
-
-
-class SessionLike(Protocol):
-    """A session, or the sessions of several ranks."""
-
-    @property
-    def analyses(self) -> tuple[Analysis, ...]:
-        """The analyses, one for each rank."""
-
-    @property
-    def found(self) -> Findings:
-        """Top recommendations."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes for the user."""
-
-    def columns(
-        self, name: str, *arguments: Any, **filters: Unpack[tables.Filters]
-    ) -> tables.Table:
-        """Return a table by its name."""
 
 
 def session_facts(source: SessionLike) -> documents.SessionFacts:

@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Protocol, Unpack
 
 import numpy as np
 
@@ -23,9 +22,8 @@ from profiler_ext.exporters.terminal.console import Console, Table, Text
 from profiler_ext.exporters.terminal.tables import PART, TIME, top_table
 from profiler_ext.exporters.views import findings as findings_view
 from profiler_ext.exporters.views import formatting, idle, rooflines, summary
-from profiler_ext.findings import Findings
+from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.printable import printable
-from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import Scope
 
@@ -40,29 +38,10 @@ _MORE = ("by module", "verbose")
 _INDENT = " " * 17
 
 
-class Ranks(Protocol):
-    """What a report needs of the ranks of a session."""
-
-    @property
-    def analyses(self) -> tuple[Analysis, ...]:
-        """The analyses, one for each rank."""
-
-    @property
-    def found(self) -> Findings:
-        """Top recommendations."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What to tell the user."""
-
-    def columns(self, name: str, **filters: Unpack[Filters]) -> tables.Table:
-        """Return a table by its name."""
-
-
-def next_steps(ranks: Ranks, folder: Path) -> list[str]:
+def next_steps(session: SessionLike, folder: Path) -> list[str]:
     """Return commands that go deeper into the session of a folder."""
     name = "" if str(folder) == _DEFAULT_FOLDER else f" {shlex.quote(str(folder))}"
-    lines = ranks.columns("by_line")
+    lines = session.columns("by_line")
     named = zip(lines["file"].tolist(), lines["line"].tolist(), strict=True)
     explain = [
         f"explain{name} {PurePath(file).name}:{line}" for file, line in named if line is not None
@@ -80,15 +59,17 @@ def next_text(commands: Sequence[str], width: int) -> str:
     return text
 
 
-def print_first_screen(ranks: Ranks, console: Console, next_steps: Sequence[str] = ()) -> None:
-    """Print what to know first; ``next_steps`` are commands that go deeper."""
-    verdict = Text(findings_view.verdict_text(ranks.analyses, ranks.found), "bold")
-    advice = [*_finding_lines(ranks), *_caveat_lines(ranks, console)]
-    above = [verdict, *_step_lines(ranks), *advice, Text()]
-    below = [Text(), *_breakdown_lines(ranks)]
-    below += [Text(next_text(next_steps, console.width), "dim")] if next_steps else []
+def print_first_screen(
+    session: SessionLike, console: Console, commands: Sequence[str] = ()
+) -> None:
+    """Print what to know first; ``commands`` go deeper."""
+    verdict = Text(findings_view.verdict_text(session.analyses, session.found), "bold")
+    advice = [*_finding_lines(session), *_caveat_lines(session, console)]
+    above = [verdict, *_step_lines(session), *advice, Text()]
+    below = [Text(), *_breakdown_lines(session)]
+    below += [Text(next_text(commands, console.width), "dim")] if commands else []
     _print_lines(above, console)
-    _print_work(ranks, console, max(LINES - len(above) - len(below) - 1, _LEAST_ROWS))
+    _print_work(session, console, max(LINES - len(above) - len(below) - 1, _LEAST_ROWS))
     _print_lines(below, console)
 
 
@@ -97,19 +78,19 @@ def _print_lines(lines: Iterable[Text], console: Console) -> None:
         console.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def _step_lines(ranks: Ranks) -> Iterator[Text]:
+def _step_lines(session: SessionLike) -> Iterator[Text]:
     """Yield what a step is, where no optimizer ends one, and the rank that others wait for."""
-    yield from (Text(each.text) for each in islice(idle.straggler_lines(ranks.analyses), 1))
-    if called := ranks.analyses[0].recording.settings.step_call:
+    yield from (Text(each.text) for each in islice(idle.straggler_lines(session.analyses), 1))
+    if called := session.analyses[0].recording.settings.step_call:
         yield Text(printable(f"a step is a call of {called}"), "dim")
 
 
-def _finding_lines(ranks: Ranks) -> Iterator[Text]:
+def _finding_lines(session: SessionLike) -> Iterator[Text]:
     """Yield two lines per finding: the time at stake and what it is, then what to try."""
-    settings = ranks.analyses[0].recording.settings
-    found = ranks.found.found
-    if not found and ranks.analyses[0].steps:
-        yield Text(findings_view.findings_heading(ranks.found))
+    settings = session.analyses[0].recording.settings
+    found = session.found.found
+    if not found and session.analyses[0].steps:
+        yield Text(findings_view.findings_heading(session.found))
     for finding in found[:_FINDINGS]:
         time, part = findings_view.time_at_stake_texts(finding)
         where = findings_view.place_text(finding.location, settings)
@@ -122,9 +103,9 @@ def _finding_lines(ranks: Ranks) -> Iterator[Text]:
         yield Text(f"{_INDENT}try: {printable(finding.remedy)}", "green")
 
 
-def _caveat_lines(ranks: Ranks, console: Console) -> Iterator[Text]:
+def _caveat_lines(session: SessionLike, console: Console) -> Iterator[Text]:
     """Yield what changes how far the numbers can be trusted."""
-    every = dict.fromkeys(note for analysis in ranks.analyses for note in caveats(analysis))
+    every = dict.fromkeys(note for analysis in session.analyses for note in caveats(analysis))
     for note in [*every][:_CAVEATS]:
         lines = textwrap.wrap(
             printable(f"note: {note}"), console.width, max_lines=_CAVEAT_LINES, placeholder=" ..."
@@ -132,28 +113,28 @@ def _caveat_lines(ranks: Ranks, console: Console) -> Iterator[Text]:
         yield from (Text(line, "yellow") for line in lines)
 
 
-def _print_work(ranks: Ranks, console: Console, room: int) -> None:
+def _print_work(session: SessionLike, console: Console, room: int) -> None:
     """Print the lines with the most time; modules too where one line has most of it."""
     lines = table_kinds.table_by(_LINE)
-    table = with_ops(_LINE, ranks.columns, ranks.columns("by_line"), {})
+    table = with_ops(_LINE, session.columns, session.columns("by_line"), {})
     if not len(table):
         console.print(Text("no device time was recorded"))
         return
     times = table["duration_ns"].data
-    if 2 * times.max() > times.sum() and (tree := _module_tree(ranks, console, room - 5)):
-        console.print(_rows_of(lines, table, 3, ranks, console))
+    if 2 * times.max() > times.sum() and (tree := _module_tree(session, console, room - 5)):
+        console.print(_rows_of(lines, table, 3, session, console))
         console.print()
         console.print(tree)
     else:
-        console.print(_rows_of(lines, table, min(_ROWS, room), ranks, console))
+        console.print(_rows_of(lines, table, min(_ROWS, room), session, console))
 
 
-def _module_tree(ranks: Ranks, console: Console, room: int) -> Table | None:
+def _module_tree(session: SessionLike, console: Console, room: int) -> Table | None:
     """Return the modules' tree in at most so many rows, ``None`` if it has not even three."""
     kind = table_kinds.table_by(_MODULE)
-    modules = with_ops(_MODULE, ranks.columns, ranks.columns("by_module"), {})
+    modules = with_ops(_MODULE, session.columns, session.columns("by_module"), {})
     for rows in range(room, 2, -1):
-        tree = _rows_of(kind, modules, rows, ranks, console)
+        tree = _rows_of(kind, modules, rows, session, console)
         if 3 <= tree.row_count <= room:
             return tree
     return None
@@ -163,33 +144,35 @@ def _rows_of(
     kind: table_kinds.TableKind,
     table: tables.Table,
     rows: int,
-    ranks: Ranks,
+    session: SessionLike,
     console: Console,
 ) -> Table:
     """Return the largest rows; a row that counts the others takes one of them."""
     every = kind.in_order(table)
     shown = every.head(rows if len(every) <= rows else rows - 1)
-    wall_ns = sum(row.duration_ns for analysis in ranks.analyses for row in analysis.ledger)
-    settings = ranks.analyses[0].recording.settings
+    wall_ns = sum(row.duration_ns for analysis in session.analyses for row in analysis.ledger)
+    settings = session.analyses[0].recording.settings
     drawing = columns.Drawing(kind, every, shown, settings, console, wall_ns)
     return (top_table if kind.by == _LINE else module_table.module_table)(drawing)
 
 
-def _breakdown_lines(ranks: Ranks) -> Iterator[Text]:
+def _breakdown_lines(session: SessionLike) -> Iterator[Text]:
     """Yield a line per scope with time, and their sum."""
-    rows = summary.records(ranks.columns("coverage"))
+    rows = summary.records(session.columns("coverage"))
     total = sum(row["duration_ns"] for row in rows)
-    about = summary.attributed_texts(ranks.analyses)
-    about[Scope.IDLE] = _causes_text(ranks)
+    about = summary.attributed_texts(session.analyses)
+    about[Scope.IDLE] = _causes_text(session)
     for scope in Scope:
         own = [row for row in rows if row["scope"] == scope]
         if any(row["duration_ns"] for row in own):
-            is_outside = scope is Scope.IDLE and ranks.analyses[0].is_on_cpu
+            is_outside = scope is Scope.IDLE and session.analyses[0].is_on_cpu
             label = "outside operators" if is_outside else scope.words
             yield _breakdown_line(label, own, total, about.get(scope, ""))
     if rows:
-        label = "step" if ranks.found.unprofiled_step_ns is None else "step while profiling"
-        yield _breakdown_line(label, rows, total, *rooflines.utilisation_texts(ranks.analyses)[:1])
+        label = "step" if session.found.unprofiled_step_ns is None else "step while profiling"
+        yield _breakdown_line(
+            label, rows, total, *rooflines.utilisation_texts(session.analyses)[:1]
+        )
 
 
 def _breakdown_line(label: str, rows: Sequence[columns.Row], total: int, about: str = "") -> Text:
@@ -199,9 +182,9 @@ def _breakdown_line(label: str, rows: Sequence[columns.Row], total: int, about: 
     return line.append(f"  {about}", "dim")
 
 
-def _causes_text(ranks: Ranks) -> str:
+def _causes_text(session: SessionLike) -> str:
     """Return the largest causes of idle time, each with its part of it."""
-    causes = idle.cause_times(ranks.columns("idle_by_cause"))
+    causes = idle.cause_times(session.columns("idle_by_cause"))
     total = sum(time_ns for _, time_ns in causes)
     texts = [f"{cause} {formatting.percent_text(time_ns, total)}" for cause, time_ns in causes]
     more = f", {len(texts) - _CAUSES} more" if len(texts) > _CAUSES else ""
@@ -229,7 +212,7 @@ def with_ops(
     ops = ops.take(np.array([op is not None for op in ops["aten_op"].tolist()], np.bool_))
     if ops["duration_ns"].sum() != table["duration_ns"].data[without_lines].sum():
         return table  # the op of some is not known either
-    names = [f"eager {op}" for op in ops["aten_op"].tolist()]
+    names = ops["aten_op"].tolist()
     own = {name: ops[name] for name in table.columns if name in ops}
     of_ops = tables.Table({**own, "gap": gather(names, np.arange(len(names)), TEXT)})
     return concatenated([table.take(~without_lines), of_ops]).longest_first(())

@@ -1,4 +1,4 @@
-"""The `report` command's text: findings, step time breakdown and one table, of any ranks."""
+"""The `report` command's text: findings, step time breakdown and one table, of any session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from profiler_ext.exporters.terminal.console import (
     print_wrapped,
     text_console,
 )
-from profiler_ext.exporters.terminal.first_screen import Ranks, print_first_screen, with_ops
+from profiler_ext.exporters.terminal.first_screen import print_first_screen, with_ops
 from profiler_ext.exporters.terminal.tables import SCOPE_STYLES, STEP_PART, measures
 from profiler_ext.exporters.views import compiles, formatting, idle, rooflines, summary
 from profiler_ext.exporters.views.findings import (
@@ -34,6 +34,7 @@ from profiler_ext.exporters.views.findings import (
     where_text,
     why_text,
 )
+from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.findings import Finding, Findings, training_steps
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
@@ -102,45 +103,45 @@ class Report:
 
 
 def print_session(
-    ranks: Ranks,
+    session: SessionLike,
     console: Console,
     *,
     by: str | None = None,
     top: int | None = TOP,
     depth: int | None = None,
     verbose: bool = False,
-    next_steps: Sequence[str] = (),
+    commands: Sequence[str] = (),
     **filters: Unpack[Filters],
 ) -> None:
     """Print the first screen, or one table where one is asked for; all there is if ``verbose``.
 
-    ``next_steps`` are commands that the first screen suggests.
+    ``commands`` are what the first screen suggests.
     """
     is_plain = {by, depth, *filters.values()} == {None}
     if is_plain and not verbose:
-        print_first_screen(ranks, console, next_steps)
+        print_first_screen(session, console, commands)
         return
-    settings = ranks.analyses[0].recording.settings
-    report = report_of(by or _BY, top, depth, settings, ranks.columns)
-    table = ranks.columns(report.kind.name, **filters)
+    settings = session.analyses[0].recording.settings
+    report = report_of(by or _BY, top, depth, settings, session.columns)
+    table = session.columns(report.kind.name, **filters)
     if verbose:
-        _print_overview(ranks, console)
+        _print_overview(session, console)
     else:
-        print_line(console, verdict_text(ranks.analyses, ranks.found), "bold")
-    if len(ranks.analyses) > 1 or ranks.analyses[0].steps or len(table):
+        print_line(console, verdict_text(session.analyses, session.found), "bold")
+    if len(session.analyses) > 1 or session.analyses[0].steps or len(table):
         print_top(report, table, console, filters)
     if verbose:
-        print_notes(ranks.notes, console)
+        print_notes(session.notes, console)
 
 
-def _print_overview(ranks: Ranks, console: Console) -> None:
+def _print_overview(session: SessionLike, console: Console) -> None:
     """Print all that stands above the table of a verbose report."""
-    first, *others = analyses = ranks.analyses
+    first, *others = analyses = session.analyses
     is_one = not others
     heading = summary.heading(first) if is_one else summary.heading_of_ranks(analyses)
     console.print(Text(heading, style="bold"))
     if first.steps or others:
-        print_first(ranks.found, first.recording.settings, console)
+        print_first(session.found, first.recording.settings, console)
     else:
         print_line(console, "No step was profiled, so there is nothing to sum.")
     stragglers = () if is_one else (each.text for each in idle.straggler_lines(analyses))
@@ -149,8 +150,8 @@ def _print_overview(ranks: Ranks, console: Console) -> None:
         *rooflines.utilisation_texts(analyses),
         *stragglers,
     )
-    causes = idle.cause_times(ranks.columns("idle_by_cause"))
-    print_coverage(summary.records(ranks.columns("coverage")), causes, sentences, console)
+    causes = idle.cause_times(session.columns("idle_by_cause"))
+    print_coverage(summary.records(session.columns("coverage")), causes, sentences, console)
     if is_one:
         _print_steps(first, console)
         for each in idle.idle_texts(first, _SHOWN_IDLE):
@@ -203,7 +204,7 @@ def _time_of(table: tables.Table) -> int:
 
 
 def report(
-    ranks: Ranks,
+    session: SessionLike,
     by: str | None = None,
     top: int | None = TOP,
     format: str = "text",
@@ -216,10 +217,10 @@ def report(
     if format == "text":
         file = io.StringIO()
         console = text_console(file, width)
-        print_session(ranks, console, by=by, top=top, depth=depth, verbose=verbose, **filters)
+        print_session(session, console, by=by, top=top, depth=depth, verbose=verbose, **filters)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
     kind = table_kinds.table_by(by or _BY)
-    table = ranks.columns(kind.name, *kind.arguments(depth), **filters)
+    table = session.columns(kind.name, *kind.arguments(depth), **filters)
     return summary.table_text(kind.in_order(table), top, format)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, Unpack
 
 from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.tables.selection import Filters
@@ -14,12 +14,32 @@ from profiler_ext.exporters.views.formatting import (
     require_top,
     time_text,
 )
+from profiler_ext.findings import Findings
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, BreakdownRow
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import Level, Scope
 
 _MAX_RANKS_LISTED = 8
+
+
+class SessionLike(Protocol):
+    """A session, or the sessions of several ranks."""
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """The analyses, one for each rank."""
+
+    @property
+    def found(self) -> Findings:
+        """Top recommendations."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes for the user."""
+
+    def columns(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> tables.Table:
+        """Return a table by its name."""
 
 
 def heading(analysis: Analysis) -> str:

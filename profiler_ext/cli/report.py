@@ -150,7 +150,7 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
         top=top,
         depth=options.depth,
         verbose=options.verbose,
-        next_steps=next_steps(session, options.session),
+        commands=next_steps(session, options.session),
         **filters,
     )
 

@@ -42,20 +42,6 @@ class SessionTables(ABC):
         """
         return self.columns(name, *arguments, **filters).to_pandas()
 
-    def by(self, name: str, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a summing table: ``line``, ``module``, ``op``, ...
-
-        Args:
-            name: the ``by`` of a table.
-            **filters: the step, rank, phase or scope.
-
-        Raises:
-            UsageError: There is no such table, step, rank or phase.
-        """
-        from profiler_ext.exporters.table_kinds import table_by
-
-        return self.table(table_by(name).name, **filters)
-
     @property
     @abstractmethod
     def found(self) -> Findings:

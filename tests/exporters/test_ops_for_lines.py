@@ -54,9 +54,9 @@ ALL = [(None, OLD, 90), ("gpt.py", None, 60), (None, "no_launching_op", 5)]
 @pytest.mark.parametrize("by", ["line", "module"])
 def test_the_ops_stand_by_size_among_the_lines(by: str) -> None:
     assert rows(by) == [
-        (None, "eager aten::mm", 70),
+        (None, "aten::mm", 70),
         ("gpt.py", None, 60),
-        (None, "eager aten::add", 20),
+        (None, "aten::add", 20),
         (None, "no_launching_op", 5),
     ]
 
