@@ -58,7 +58,7 @@ def lookups_text(lookups: Sequence[CacheLookup]) -> str | None:
     """Return cache lookup results as text; equal ones once, with a count."""
     answers = Counter((each.cache, each.answer, each.reason) for each in lookups)
     groups = (
-        f"{cache.words}: {answer.words}"
+        f"{cache.label}: {answer.label}"
         + (f" ({reason})" if reason else "")
         + (f", {number} times" if number > 1 else "")
         for (cache, answer, reason), number in answers.items()

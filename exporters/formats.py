@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FILE_NAME = "session.pt.trace.json.gz"  # the recording in a session's folder
 Roots = Iterable[str | Path]
-_TABLE_FILES = tuple((f"{kind.name}.csv", kind.words) for kind in WRITTEN)
+_TABLE_FILES = tuple((f"{kind.name}.csv", kind.description) for kind in WRITTEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Format:
     """An export format of a session; functions are named ``module:function``, loaded lazily."""
 
     name: str  # what messages and ``--format json`` call it
-    words: str  # shown to users
+    description: str  # shown to users
     suffixes: tuple[str, ...]  # ``""`` for paths without a suffix
     target: str  # default file or folder in the session
     writer: str  # (analysis, path) -> path written
@@ -82,7 +82,7 @@ class Format:
 # The format in which sessions are stored.
 SESSION = Format(
     name="chrome",
-    words="PyTorch's own trace with everything added; it loads back as a session",
+    description="PyTorch's own trace with everything added; it loads back as a session",
     suffixes=(".json.gz", ".json"),
     target="trace.json.gz",
     writer="chrome_trace:export_chrome_trace",
@@ -92,7 +92,7 @@ SESSION = Format(
 FORMATS = (
     Format(
         name="perfetto",
-        words="a trace for ui.perfetto.dev: each launch with its lines, modules, phase, FX nodes",
+        description="a trace for ui.perfetto.dev: each launch with lines, modules, phase, FX nodes",
         suffixes=(".pftrace",),
         target="trace.pftrace",
         writer="perfetto:export_perfetto",
@@ -103,7 +103,7 @@ FORMATS = (
     SESSION,
     Format(
         name="html",
-        words="a page for the browser: step time breakdown, flame graphs, source with time",
+        description="a page for the browser: step time breakdown, flame graphs, source with time",
         suffixes=(".html",),
         target="report.html",
         writer="html:export_html",
@@ -113,7 +113,7 @@ FORMATS = (
     ),
     Format(
         name="speedscope",
-        words="flame graphs for speedscope.app: modules, lines and kernels by device time",
+        description="flame graphs for speedscope.app: modules, lines and kernels by device time",
         suffixes=(".speedscope.json",),
         target="flame.speedscope.json",
         writer="speedscope:export_speedscope",
@@ -122,7 +122,7 @@ FORMATS = (
     ),
     Format(
         name="csv",
-        words="a folder of tables, one CSV file each",
+        description="a folder of tables, one CSV file each",
         suffixes=(".csv",),
         target="tables.csv",
         writer="tables.folders:export_csv",
@@ -132,7 +132,7 @@ FORMATS = (
     ),
     Format(
         name="parquet",
-        words="a folder of typed tables",
+        description="a folder of typed tables",
         suffixes=(".parquet",),
         target="tables.parquet",
         writer="tables.folders:export_parquet",
@@ -142,7 +142,7 @@ FORMATS = (
     ),
     Format(
         name="tensorboard",
-        words="a log folder for TensorBoard, with our view and torch-tb-profiler's",
+        description="a log folder for TensorBoard, with our view and torch-tb-profiler's",
         suffixes=("",),
         target="tensorboard",
         writer="tensorboard_plugin.export:export_tensorboard",

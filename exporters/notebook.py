@@ -124,7 +124,7 @@ def _findings(analyses: Sequence[Analysis], result: Findings | None) -> str:
 
 
 def _at_stake(finding: Finding) -> str:
-    time, part = findings.time_at_stake_texts(finding)
+    time, part = findings.saving_texts(finding)
     return f"<b>{time} {part}</b>"
 
 

@@ -29,7 +29,7 @@ class TableKind:
     """A table of a session; its functions are named ``module:function`` and loaded lazily."""
 
     name: str  # of its file and of the session's method
-    words: str  # shown to users
+    description: str  # shown to users
     maker: str  # (analysis, ...) -> Table
     keys: tuple[str, ...] = ()  # columns that identify a row, if any
     is_sum: bool = False  # sums device time; summed over ranks
@@ -86,7 +86,7 @@ class TableKind:
 RECORDS = (
     TableKind(
         name="launches",
-        words="one row for each launch",
+        description="one row for each launch",
         maker="tables.rows:launches",
         keys=("rank", "launch"),
         is_written=True,
@@ -109,7 +109,7 @@ RECORDS = (
     ),
     TableKind(
         name="attribution",
-        words="one row for each launch and FX node",
+        description="one row for each launch and FX node",
         maker="tables.rows:attribution",
         is_written=True,
         by="attribution",
@@ -130,7 +130,7 @@ RECORDS = (
     ),
     TableKind(
         name="coverage",
-        words="the step time breakdown",
+        description="the step time breakdown",
         maker="tables.overview:coverage",
         keys=("scope", "level", "category"),
         is_sum=True,
@@ -150,7 +150,7 @@ RECORDS = (
     ),
     TableKind(
         name="graphs",
-        words="the compiled graphs",
+        description="the compiled graphs",
         maker="tables.overview:graphs",
         is_written=True,
         by="graphs",
@@ -169,7 +169,7 @@ RECORDS = (
     ),
     TableKind(
         name="utilisation",
-        words="the model FLOPs utilisation (MFU) of each step",
+        description="the model FLOPs utilisation (MFU) of each step",
         maker="tables.overview:utilisation",
         keys=("rank", "step"),
         by="utilisation",
@@ -193,7 +193,7 @@ TABLES = (
     *RECORDS,
     TableKind(
         name="by_line",
-        words="device time by source line",
+        description="device time by source line",
         maker="tables.sums:by_line",
         keys=("file", "line", "gap"),
         is_sum=True,
@@ -204,7 +204,7 @@ TABLES = (
     ),
     TableKind(
         name="by_module",
-        words="device time by module",
+        description="device time by module",
         maker="tables.sums:by_module",
         keys=("module", "gap"),
         is_sum=True,
@@ -216,7 +216,7 @@ TABLES = (
     ),
     TableKind(
         name="by_op",
-        words="device time by ATen op",
+        description="device time by ATen op",
         maker="tables.sums:by_op",
         keys=("aten_op", "gap"),
         is_sum=True,
@@ -227,7 +227,7 @@ TABLES = (
     ),
     TableKind(
         name="by_kernel",
-        words="device time by kernel",
+        description="device time by kernel",
         maker="tables.kernels:by_kernel",
         keys=("kernel", "name", "kind"),
         is_sum=True,
@@ -238,7 +238,7 @@ TABLES = (
     ),
     TableKind(
         name="by_site",
-        words="device time by kernel and the place that launches it",
+        description="device time by kernel and the place that launches it",
         maker="tables.kernels:by_site",
         keys=(
             *("kernel", "name", "kind", "graph", "call_site", "file", "line", "module"),
@@ -252,7 +252,7 @@ TABLES = (
     ),
     TableKind(
         name="by_phase",
-        words="device time by phase",
+        description="device time by phase",
         maker="tables.sums:by_phase",
         keys=("phase",),
         is_sum=True,
@@ -263,7 +263,7 @@ TABLES = (
     ),
     TableKind(
         name="by_link",
-        words="device time by the rule that tied backward work to its forward op",
+        description="device time by the rule that tied backward work to its forward op",
         maker="tables.sums:by_link",
         keys=("forward_evidence", "gap"),
         is_sum=True,
@@ -274,7 +274,7 @@ TABLES = (
     ),
     TableKind(
         name="by_mechanism",
-        words="device time by the way by which source lines were found",
+        description="device time by the way by which source lines were found",
         maker="tables.sums:by_mechanism",
         keys=("mechanism", "gap"),
         is_sum=True,
@@ -285,7 +285,7 @@ TABLES = (
     ),
     TableKind(
         name="idle_by_line",
-        words="where the CPU was while the device ran nothing",
+        description="where the CPU was while the device ran nothing",
         maker="tables.idle:idle_by_line",
         keys=(
             *("device", "file", "line", "user_file", "user_line", "module"),
@@ -301,7 +301,7 @@ TABLES = (
     ),
     TableKind(
         name="communication",
-        words="collectives: exposed, overlapped, and waiting for the last rank",
+        description="collectives: exposed, overlapped, and waiting for the last rank",
         maker="tables.communication:communication",
         keys=("collective", "process_group", *_LINE),
         is_sum=True,
@@ -314,7 +314,7 @@ TABLES = (
     ),
     TableKind(
         name="skew",
-        words="which rank came last to collectives, and what it spent more time in than others",
+        description="which rank came last to collectives, and what it spent more time in",
         maker="tables.communication:skew",
         keys=("rank", "collective", "process_group", "cause", *_LINE),
         by="skew",
@@ -325,7 +325,7 @@ TABLES = (
     ),
     TableKind(
         name="idle_by_cause",
-        words="why the device ran nothing",
+        description="why the device ran nothing",
         maker="tables.idle:idle_by_cause",
         keys=("device", "cause", "file", "line", "gap"),
         is_sum=True,
@@ -338,7 +338,7 @@ TABLES = (
     ),
     TableKind(
         name="compiles",
-        words="what compiling took, and why it was done",
+        description="what compiling took, and why it was done",
         maker="tables.compiles:compiles",
         keys=("rank", "compilation"),
         is_written=True,
@@ -351,7 +351,7 @@ TABLES = (
     ),
     TableKind(
         name="findings",
-        words="recommendations, the largest saving first",
+        description="recommendations, the largest saving first",
         maker="tables.overview:findings",
         is_written=True,
     ),
@@ -382,7 +382,7 @@ class PrintFormat:
     """A format in which results are printed."""
 
     name: str  # value of ``--format``
-    words: str  # shown to users
+    description: str  # shown to users
     writer: str | None = None  # table -> text; ``None``: made by each command
     is_of_source: bool = False  # supports annotated source
 

@@ -104,7 +104,7 @@ def _row_type(name: str, frames: Sequence[DataFrame]) -> Any:
 
 def _field(column: str, is_required: bool) -> tuple[Any, ...]:
     row = COLUMNS[column]
-    stated = operator.getitem(Annotated, (_TYPES[row.dtype], about(row.words)))
+    stated = operator.getitem(Annotated, (_TYPES[row.dtype], about(row.description)))
     if is_required:
         return column, stated
     return column, stated | msgspec.UnsetType, msgspec.UNSET

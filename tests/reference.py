@@ -127,7 +127,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
         "formats.md": lambda: _page(texts.FORMATS, *map(_format, FORMATS), _texts()),
         "findings.md": lambda: _page(texts.FINDINGS.format(least=MIN_FRACTION), *map(_rule, RULES)),
         "answers.schema.json": lambda: json.dumps(json_schema(made_tables()), indent=1) + "\n",
-        "torch.md": lambda: _page(texts.TORCH, _flags(), _told_by_number(), _told_by_data()),
+        "torch.md": lambda: _page(texts.TORCH, _flags(), _by_number(), _by_data()),
         "tables.md": lambda: _page(texts.TABLES, *map(_table, TABLES)),
         "comparison.md": lambda: _page(_written("comparison.md"), comparison_columns(COMPARED)),
         "reference/commands.md": lambda: _page(shell.COMMANDS, shell.commands()),
@@ -171,7 +171,7 @@ def _flags() -> str:
     return "\n\n".join(("## Flags, which code asks", *rows))
 
 
-def _told_by_number() -> str:
+def _by_number() -> str:
     rows = (
         _difference(row, "Where the number leaves it open", "it is taken not to")
         for row in behaviour.VERSION_FLAGS
@@ -179,7 +179,7 @@ def _told_by_number() -> str:
     return "\n\n".join(("## Known from the version number only", *rows))
 
 
-def _told_by_data() -> str:
+def _by_data() -> str:
     rows = (
         _difference(row, "Read in", f"`profiler_ext/{row.read_in}`")
         for row in behaviour.PROBED_FLAGS
@@ -228,7 +228,7 @@ def _terms(vocabulary: type[Term], subject: str, level: str) -> str:
 
 
 def _term(term: Term, subject: str, level: str) -> str:
-    lines = [f"{level} {term.heading}", f"*{term.words}*. {subject} {term.meaning}."]
+    lines = [f"{level} {term.heading}", f"*{term.label}*. {subject} {term.meaning}."]
     remedy = [] if term.remedy == NOTHING else [f"What to do: {term.remedy}."]
     return "\n\n".join((*lines, *remedy))
 
@@ -245,11 +245,11 @@ def _format(format: Format) -> str:
         "to see it": f"`{format.viewing.install}`" if format.viewing else "",
     }
     rows = "\n".join(f"| {name} | {fact} |" for name, fact in facts.items() if fact)
-    return f"## {format.name}\n\n{_sentence(format.words)}\n\n| | |\n| --- | --- |\n{rows}"
+    return f"## {format.name}\n\n{_sentence(format.description)}\n\n| | |\n| --- | --- |\n{rows}"
 
 
 def _texts() -> str:
-    rows = "\n".join(f"| `{each.name}` | {each.words} |" for each in PRINT_FORMATS)
+    rows = "\n".join(f"| `{each.name}` | {each.description} |" for each in PRINT_FORMATS)
     return f"## What is printed\n\n`--format` takes:\n\n| | |\n| --- | --- |\n{rows}"
 
 

@@ -31,9 +31,9 @@ def table_section(kind: TableKind, columns: Mapping[str, Column], made: Sequence
         columns: the list of columns.
         made: those that this table has.
     """
-    words = f"{kind.words[0].upper()}{kind.words[1:]}."
+    description = f"{kind.description[0].upper()}{kind.description[1:]}."
     rows = column_rows([columns[name] for name in made], _frames(kind.name))
-    return "\n\n".join((f"## {kind.name}", words, *_said(kind), rows))
+    return "\n\n".join((f"## {kind.name}", description, *_said(kind), rows))
 
 
 def comparison_columns(columns: Mapping[str, Column]) -> str:
@@ -56,7 +56,7 @@ def column_rows(columns: Sequence[Column], frames: Sequence[pd.DataFrame]) -> st
         frames: where examples are taken from, the first that has one.
     """
     rows = (
-        (f"`{c.name}`", c.dtype, c.unit, _escaped(c.words), _example(c.name, frames), c.since)
+        (f"`{c.name}`", c.dtype, c.unit, _escaped(c.description), _example(c.name, frames), c.since)
         for c in columns
     )
     lines = (_HEADS, ("---",) * len(_HEADS), *rows)

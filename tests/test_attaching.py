@@ -60,7 +60,7 @@ def plain(*keys: str, regions: tuple[str, ...] = ("0/0",)) -> Recording:
     return Recording(trace)
 
 
-def told(recording: Recording) -> list[tuple[str | None, int | None, str | None, str | None]]:
+def lines_of(recording: Recording) -> list[tuple[str | None, int | None, str | None, str | None]]:
     """Return file, line, evidence and gap of each share."""
     analysis = attribute(recording)
     places = [analysis.places[at] for at in analysis.shares.place]
@@ -77,7 +77,7 @@ def test_a_root_that_is_a_link_to_itself_has_no_sources(store: Store, tmp_path: 
     nowhere = attach(plain("fkey"), store, tmp_path / "nowhere").recording
     at_link = attach(plain("fkey"), store, link).recording
     assert at_link.gaps == nowhere.gaps
-    assert told(at_link) == told(nowhere)
+    assert lines_of(at_link) == lines_of(nowhere)
 
 
 def test_a_graph_is_found_by_its_key_and_says_where_its_lines_come_from(
@@ -85,7 +85,7 @@ def test_a_graph_is_found_by_its_key_and_says_where_its_lines_come_from(
 ) -> None:
     found = attach(plain("fkey"), store, tmp_path)
     assert (found.keys, found.unknown, found.missing) == (1, (), ())
-    assert told(found.recording) == [LED, OPEN, OPEN, OPEN]
+    assert lines_of(found.recording) == [LED, OPEN, OPEN, OPEN]
     assert found.recording.settings.user_roots == (str(tmp_path),)
     assert any("attached from the store" in note for note in attribute(found.recording).notes)
 
@@ -114,7 +114,7 @@ def test_what_runs_saw_launched_by_other_choices_of_libraries_places_only_what_i
     digest = work_digest("fkey", record())
     store.put_kernels(digest, DEVICE, "a1", ((1, ("k1",)), (2, ("k2", "k3"))))
     store.put_kernels(digest, DEVICE, "b2", ((1, ("k1", "k2")), (2, ("k3",))))
-    assert told(attach(plain("fkey"), store, tmp_path).recording) == [LED, OPEN, OPEN, OPEN]
+    assert lines_of(attach(plain("fkey"), store, tmp_path).recording) == [LED, OPEN, OPEN, OPEN]
     store.put_kernels(digest, DEVICE, "b2", ((1, ("k1",)),))
     unambiguous = attach(plain("fkey"), store, tmp_path).recording.graphs[0].stored_kernels
     assert unambiguous == ((1, ("k1",)), (2, ("k2", "k3")))
@@ -123,7 +123,12 @@ def test_what_runs_saw_launched_by_other_choices_of_libraries_places_only_what_i
 def test_a_line_that_does_not_stand_any_more_is_not_given(store: Store, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("# new\n" + SOURCE)
     found = attach(plain("fkey"), store, tmp_path)
-    assert told(found.recording)[0] == (None, None, "recorded_line_changed", "stale_source_line")
+    assert lines_of(found.recording)[0] == (
+        None,
+        None,
+        "recorded_line_changed",
+        "stale_source_line",
+    )
     elsewhere = attach(plain("fkey"), store, tmp_path / "cache")
     assert elsewhere.missing == (str(tmp_path / "cache" / "model.py"),)
 
@@ -133,7 +138,7 @@ def test_two_records_of_one_key_that_differ_are_no_choice_to_make(
 ) -> None:
     store.put("fkey", "d2", to_bytes(record("d2", mul=6)))
     found = attach(plain("fkey"), store, tmp_path)
-    assert told(found.recording) == [(None, None, None, "graph_ambiguous")] * 4
+    assert lines_of(found.recording) == [(None, None, None, "graph_ambiguous")] * 4
 
 
 def test_what_the_store_cannot_give_is_named(store: Store, tmp_path: Path) -> None:
@@ -143,7 +148,7 @@ def test_what_the_store_cannot_give_is_named(store: Store, tmp_path: Path) -> No
     assert [(gap.reason, gap.detail.split(":")[0]) for gap in found.recording.gaps] == [
         ("record_unreadable", "fbad.d1.pxpr")
     ]
-    assert [gap for *_, gap in told(found.recording)[4:]] == ["graph_not_captured"] * 8
+    assert [gap for *_, gap in lines_of(found.recording)[4:]] == ["graph_not_captured"] * 8
 
 
 def test_the_command_writes_a_session_without_torch(store: Store, tmp_path: Path) -> None:

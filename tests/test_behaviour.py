@@ -169,7 +169,7 @@ def test_torch_does_what_the_flag_says(flag: Behaviour, monkeypatch: pytest.Monk
     [row for row in behaviour.PROBED_FLAGS if row.name not in NEEDS_GPU],
     ids=lambda each: each.name,
 )
-def test_torch_does_what_is_told_by_data(row: ProbedFlag, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_does_what_the_data_says(row: ProbedFlag, monkeypatch: pytest.MonkeyPatch) -> None:
     assert PROOFS[row.name](monkeypatch) is row.is_in(HERE)
 
 

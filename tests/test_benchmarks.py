@@ -64,14 +64,14 @@ def test_all_copies_can_be_in_so_many_steps(tmp_path: Path) -> None:
     assert sum(event["name"] == "k 5%" for event in events) == 4
 
 
-def test_a_process_is_told_with_its_children() -> None:
+def test_a_process_is_reported_with_its_children() -> None:
     child = "import time; x = bytearray(60 << 20); time.sleep(0.2); sum(range(3_000_000))"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-Sc', {child!r}]); print(7)"
     one = spent([sys.executable, "-Sc", parent])
     assert (one.output, one.cpu_s > 0.03, 60 < one.peak_mib < 120) == ("7\n", True, True)
 
 
-def test_a_process_that_fails_is_told_with_what_it_printed() -> None:
+def test_a_process_that_fails_is_reported_with_what_it_printed() -> None:
     with pytest.raises(SystemExit, match=r"ended with 3\nno such file"):
         spent([sys.executable, "-Sc", "print('no such file'); raise SystemExit(3)"])
 
@@ -87,7 +87,7 @@ def test_figures_are_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("exponent", [1.0, 1.3, 2.0])
-def test_a_fit_finds_the_exponent_beside_a_start(exponent: float) -> None:
+def test_a_fit_finds_the_exponent_next_to_a_start(exponent: float) -> None:
     noise = (1.01, 0.99, 1.0, 0.995, 1.004, 0.99, 1.01)
     sizes = events_up_to(10_000_000)
     points = [

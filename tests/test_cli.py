@@ -52,7 +52,7 @@ def refused(capsys: pytest.CaptureFixture[str], *command: str | Path) -> str:
 
 
 @pytest.mark.parametrize("by", ["line", "module", "op", "kernel", "phase"])
-def test_a_report_begins_with_what_to_do_and_the_ledger(
+def test_a_report_begins_with_what_to_do_and_the_step_time_breakdown(
     by: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--by", by, "--top", "3", "--verbose")
@@ -146,7 +146,7 @@ def test_an_export_needs_a_suffix_that_names_a_format(
     assert "no format 'docx'" in refused(capsys, "export", folder, "--to", "docx")
 
 
-def test_export_writes_where_it_is_told(
+def test_export_writes_where_it_is_reported(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "elsewhere" / "trace.json.gz"

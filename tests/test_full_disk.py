@@ -121,7 +121,7 @@ def test_a_record_of_the_store_is_there_whole_or_not_at_all(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("disk")
-def test_a_session_that_cannot_be_written_is_kept_elsewhere_or_told_to_be_lost(
+def test_a_session_that_cannot_be_written_is_kept_elsewhere_or_reported_to_be_lost(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tmp").mkdir()

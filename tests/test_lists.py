@@ -54,8 +54,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "S"
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert cli.main([str(word) for word in words]) == 0
+def printed(capsys: pytest.CaptureFixture[str], *description: object) -> str:
+    assert cli.main([str(word) for word in description]) == 0
     return capsys.readouterr().out
 
 
@@ -70,7 +70,7 @@ def helped(capsys: pytest.CaptureFixture[str], command: str) -> str:
 
 @every_format
 def test_a_format_has_all_that_commands_ask_for(format: Format) -> None:
-    assert format.name and format.words and format.suffixes and format.target
+    assert format.name and format.description and format.suffixes and format.target
     for writer in filter(None, (format.writer, format.ranks_writer)):
         first, _, *others = inspect.signature(load_function(writer)).parameters
         assert first == ("analyses" if writer == format.ranks_writer else "analysis")
@@ -143,7 +143,7 @@ def test_a_new_format_is_a_module_and_a_row(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = Format(
         name="count",
-        words="how many launches there are",
+        description="how many launches there are",
         suffixes=(".count",),
         target="all.count",
         writer="count:export_count",
@@ -185,7 +185,7 @@ def test_a_table_is_called_as_its_row_says(kind: TableKind, analysis: Analysis) 
     assert list(getattr(session, kind.name)().columns) == list(made.columns)
     assert getattr(made_tables, kind.name) is load_function(kind.maker)
     assert getattr(SessionTables, kind.name).__doc__
-    assert kind.words
+    assert kind.description
     assert {*kind.keys, *(name for name, _ in kind.shown)} <= set(made.columns)
     assert not kind.keys or not made.duplicated(list(kind.keys)).any()
     assert kind.is_sum == ("fraction" in made.columns)
@@ -248,8 +248,8 @@ def test_every_column_has_one_row_and_no_row_is_of_no_column() -> None:
     made.append(tables.seq_table([]))
     found = {(name, str(dtype)) for table in made for name, dtype in table.dtypes.items()}
     assert found == {(column.name, column.dtype) for column in COLUMNS.values()}
-    words = [column.words for column in COLUMNS.values()]
-    assert all(each and not each.endswith(".") for each in words)
+    description = [column.description for column in COLUMNS.values()]
+    assert all(each and not each.endswith(".") for each in description)
 
 
 def test_what_names_no_table_is_refused_with_the_list() -> None:
@@ -274,7 +274,7 @@ def test_a_folder_of_tables_holds_those_that_are_written(tmp_path: Path) -> None
 def test_every_text_is_printed(
     form: PrintFormat, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert form.words
+    assert form.description
     assert printed(capsys, "report", folder, "--format", form.name).strip()
     if form.is_of_source:
         assert printed(capsys, "annotate", folder, "--format", form.name).strip()

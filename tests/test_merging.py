@@ -152,7 +152,7 @@ def test_sums_are_over_ranks_and_a_steps_mean_is_of_one_rank(name: str) -> None:
     assert list(merged.columns) == [*(c for c in alone.columns if c not in left), "ranks"]
 
 
-def test_of_ranks_the_extremes_of_launches_and_the_shapes_that_are_alike_are_told() -> None:
+def test_of_ranks_the_extremes_of_launches_and_the_shapes_that_are_alike_are_reported() -> None:
     recording = load(H200 / "cases" / "llama.session.pt.trace.json.gz").recording
     settings = replace(recording.settings, rank=1, world_size=2)
     alone = Session(recording).by_kernel()

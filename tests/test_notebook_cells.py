@@ -58,7 +58,7 @@ def session(notebook: Notebook, fresh_torch: Path) -> Session:
     return session
 
 
-def test_a_compiled_line_of_a_cell_is_told_wherever_a_line_is(session: Session) -> None:
+def test_a_compiled_line_of_a_cell_is_reported_wherever_a_line_is(session: Session) -> None:
     assert lines(session) == LINES
     users = session.attribution().query("file == 'In[2]'")
     assert (users.user_file == users.file).all()
@@ -82,7 +82,7 @@ def test_the_session_has_the_text_of_its_cells(session: Session, tmp_path: Path)
 
 
 @needs_lines
-def test_an_eager_line_of_a_cell_is_told(session: Session) -> None:
+def test_an_eager_line_of_a_cell_is_reported(session: Session) -> None:
     assert ("In[3]", 3, "compiled(a, b).sum().backward()") in lines(session, "eager")
 
 

@@ -84,7 +84,7 @@ def test_collectives_without_a_number_are_matched_by_order_and_size(tmp_path: Pa
         None,
     ],
 )
-def test_what_is_not_told_to_be_the_same_has_no_waiting(tmp_path: Path, other: object) -> None:
+def test_what_is_not_reported_to_be_the_same_has_no_waiting(tmp_path: Path, other: object) -> None:
     mine = {**in_group(), "Process Group Ranks": "[0, 2]"} if other and len(other) > 4 else None
     write(tmp_path, 0, [Ran(*LATE[0], mine or in_group())])
     write(tmp_path, 1, [Ran(*LATE[1], other)])
@@ -134,7 +134,7 @@ def test_two_traces_of_one_rank_are_named(tmp_path: Path) -> None:
         profiler_ext.load(tmp_path)
 
 
-def test_traces_that_tell_no_rank_are_told_from_two_of_one_rank(tmp_path: Path) -> None:
+def test_traces_that_tell_no_rank_are_distinguished_from_two_of_one_rank(tmp_path: Path) -> None:
     for name in "ab":
         write(tmp_path, 0, [], info={"backend": "nccl"}, name=f"{name}.pt.trace.json")
     with pytest.raises(UsageError, match="is not known: no rank is in its distributedInfo"):

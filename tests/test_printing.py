@@ -111,7 +111,7 @@ def test_a_closed_or_full_output_is_one_sentence_and_leaves_no_temporary_file(
 
 
 @every_command
-def test_a_reader_that_has_gone_is_told_nothing(
+def test_a_reader_that_has_gone_is_reported_nothing(
     command: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, told = ended(command, Failing(errno.EPIPE), monkeypatch)

@@ -75,7 +75,7 @@ def test_a_member_that_is_gone_raises_and_says_what_is_lost():
         Member(HERE, "Gone", LOST).get()
 
 
-def test_an_attribute_that_is_gone_is_told_from_one_that_the_class_never_had():
+def test_an_attribute_that_is_gone_is_distinguished_from_one_that_the_class_never_had():
     renamed, other = Attribute(HERE, "UserDict.items_renamed", LOST), object()
     assert renamed.maybe(other) is None
     with pytest.raises(PrivateNameError, match="UserDict has no items_renamed"):

@@ -20,7 +20,7 @@ def test_another_module_of_our_name_is_seen_in_the_program_s_folder(tmp_path: Pa
     assert not renaming.is_shadowed([str(ROOT)])
 
 
-def test_what_an_editable_install_leaves_beside_us_is_no_other_module(
+def test_what_an_editable_install_leaves_next_to_us_is_no_other_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It adds a folder with our exporters alone, found where the checkout is on no path."""

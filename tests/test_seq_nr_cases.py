@@ -112,7 +112,7 @@ def one_function_twice_on_one_line(x: Any) -> Any:
 
 
 @torchs_own_warning
-def test_two_calls_on_one_line_are_told_apart() -> None:
+def test_two_calls_on_one_line_are_distinguished() -> None:
     found = links(one_function_twice_on_one_line)
     assert [found[name][0] for name in ("mul_2", "mul_3", "mul_4", "mul_5")] == [
         "mul_1",
@@ -128,7 +128,7 @@ def mutated_view(x: Any) -> Any:
     return y.sum()
 
 
-def test_a_view_that_autograd_makes_anew_leads_to_the_line_that_mutates() -> None:
+def test_a_view_that_autograd_makes_again_leads_to_the_line_that_mutates() -> None:
     found = links(mutated_view)
     assert found.pop("expand") == ("sum_1", 3)
     assert set(found.values()) == {("select_scatter", 2)}

@@ -37,7 +37,7 @@ def test_an_export_without_source_has_the_text_of_no_line(target: str, tmp_path:
     assert [text for text in known if text.encode() in written] == []
 
 
-def test_a_session_without_source_is_led_as_before(tmp_path: Path) -> None:
+def test_a_session_without_source_is_attributed_as_before(tmp_path: Path) -> None:
     session = profiler_ext.load(SESSION)
     bare = profiler_ext.load(session.without_source().save(tmp_path))
     columns = ["file", "line", "duration_ns"]

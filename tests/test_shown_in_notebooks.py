@@ -13,7 +13,7 @@ def session() -> Session:
     return shown
 
 
-def test_a_session_is_its_ledger_and_top_lines() -> None:
+def test_a_session_is_its_step_time_breakdown_and_top_lines() -> None:
     html = session()._repr_html_()
     assert "compiled: attributed to source" in html
     assert "h = self.up(x)" in html

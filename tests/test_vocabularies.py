@@ -45,8 +45,8 @@ def test_every_vocabulary_is_documented() -> None:
 @every_term
 def test_a_term_has_words_a_meaning_a_remedy_and_a_page(term: Term) -> None:
     assert (term, f"{term}", type(term)(term.value)) == (term.value, term.value, term)
-    assert 0 < len(term.words) <= 60
-    for text in (term.words, term.meaning, term.remedy):
+    assert 0 < len(term.label) <= 60
+    for text in (term.label, term.meaning, term.remedy):
         assert text and not re.search(r"\s\s|[.;:,]$", text), text
     page, _, anchor = term.page.partition("#")
     assert anchor in anchors((DOCS / page).read_text())
@@ -74,8 +74,8 @@ def test_terms_of_a_page_share_no_anchor() -> None:
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_terms_of_a_vocabulary_are_told_apart_by_their_words(vocabulary: type[Term]) -> None:
-    for attribute in ("words", "meaning"):
+def test_terms_of_a_vocabulary_are_distinguished_by_their_words(vocabulary: type[Term]) -> None:
+    for attribute in ("label", "meaning"):
         texts = [getattr(term, attribute) for term in vocabulary]
         assert len(set(texts)) == len(texts)
 
@@ -83,11 +83,11 @@ def test_terms_of_a_vocabulary_are_told_apart_by_their_words(vocabulary: type[Te
 @pytest.mark.parametrize("reason", GapReason)
 def test_a_gap_has_a_remedy_and_the_reports_say_its_words(reason: GapReason) -> None:
     assert reason.remedy != NOTHING or reason is GapReason.WRAPPER_GLUE
-    assert formatting.gap_text(reason.value) == reason.words
+    assert formatting.gap_text(reason.value) == reason.label
     row = {"scope": "compiled", "level": "none", "category": reason.value}
-    assert formatting.ledger_label(row) == f"compiled: {reason.words}"
+    assert formatting.ledger_label(row) == f"compiled: {reason.label}"
     led = formatting.ledger_label(row | {"scope": "eager", "level": "op"})
-    assert led == f"eager: ops only: {reason.words}"
+    assert led == f"eager: ops only: {reason.label}"
 
 
 def test_evidence_that_is_a_lack_has_a_remedy() -> None:
@@ -110,7 +110,7 @@ def test_a_state_of_a_stored_record_has_its_colour() -> None:
 def test_kinds_of_call_sites_are_kinds_of_launches() -> None:
     for kind in SiteKind:
         same = LaunchKind(kind.value)
-        assert (same.words, same.meaning) == (kind.words, kind.meaning)
+        assert (same.label, same.meaning) == (kind.label, kind.meaning)
 
 
 def test_a_row_without_its_words_is_refused_at_once() -> None:

@@ -34,7 +34,7 @@ _STYLES = {
     Outcome.NOT_COMPARABLE: "bold yellow",
     Outcome.FAILED: "bold red",
 }
-_WIDTH = max(len(outcome.words) for outcome in Outcome)
+_WIDTH = max(len(outcome.label) for outcome in Outcome)
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 
 
@@ -42,7 +42,7 @@ def print_gate(gate: Gate, console: Console) -> None:
     """Print the outcome of each condition, and the lines of failures."""
     print_line(console, printable(f"gate: {gate_text(gate)}"), _STYLES[gate.outcome])
     for result in gate.results:
-        line = f"{result.outcome.words:<{_WIDTH}}  {result.condition.text}"
+        line = f"{result.outcome.label:<{_WIDTH}}  {result.condition.text}"
         print_line(console, printable(line), _STYLES[result.outcome])
         for text in result_lines(result):
             console.print(Padding(Text(printable(text)), (0, 0, 0, _WIDTH + 2)))
@@ -53,7 +53,7 @@ def gate_text(gate: Gate) -> str:
     """Return the counts of outcomes, in one line."""
     occurrences = Counter(result.outcome for result in gate.results)
     counts = [
-        f"{occurrences[outcome]} {outcome.words}"
+        f"{occurrences[outcome]} {outcome.label}"
         for outcome in reversed(Outcome)
         if occurrences[outcome]
     ]
@@ -87,7 +87,7 @@ def judged_text(judged: Evaluation) -> str:
     if judged.verdict is records.Verdict.EQUAL or not judged.delta:
         return f"{named}, equal"
     percent = f" ({judged.fraction:+.1%})" if judged.fraction is not None else " (from nothing)"
-    verdict = f": {judged.verdict.words}" if judged.verdict is not None else ""
+    verdict = f": {judged.verdict.label}" if judged.verdict is not None else ""
     return f"{named}, {_signed(judged, judged.delta)}{percent}{_interval(judged)}{verdict}"
 
 
@@ -121,7 +121,7 @@ def _interval(judged: Evaluation) -> str:
 
 def _counts(judged: tuple[Evaluation, ...]) -> str:
     occurrences = Counter(each.outcome for each in judged)
-    return ", ".join(f"{occurrences[o]} {o.words}" for o in reversed(Outcome) if occurrences[o])
+    return ", ".join(f"{occurrences[o]} {o.label}" for o in reversed(Outcome) if occurrences[o])
 
 
 def workflow_commands(
@@ -177,7 +177,7 @@ def _place(line: PlacedLine, comparison: Comparison, root: Path) -> dict[str, st
 
 
 def _title(result: Result) -> str:
-    return f"{result.outcome.words}: {result.condition.text}"
+    return f"{result.outcome.label}: {result.condition.text}"
 
 
 def _command(level: str, properties: dict[str, str], message: str) -> str:
@@ -219,7 +219,7 @@ def _add_case(suite: ElementTree.Element, result: Result, is_too_few_allowed: bo
     details = _clean("\n".join(result_lines(result)))
     tag = _tag(result.outcome, is_too_few_allowed)
     if tag is None:
-        ElementTree.SubElement(case, "system-out").text = f"{result.outcome.words}\n{details}"
+        ElementTree.SubElement(case, "system-out").text = f"{result.outcome.label}\n{details}"
         return
     attributes = {"message": _clean(judged_text(result.judged[0]))}
     typed = {"type": str(result.outcome)} if tag == "failure" else {}

@@ -52,10 +52,10 @@ def _comparison_lines(comparison: Comparison, table: Table, top: int | None) -> 
         ledger = comparison.table("ledger")
         changed = [row for row in ledger.rows if row.change.verdict is not Verdict.EQUAL]
         yield from _table(comparison, ledger, changed, "wall time of a step")
-    for words, of in (("By", device_rows(table)), ("Idle time by", idle_rows(table))):
+    for label, of in (("By", device_rows(table)), ("Idle time by", idle_rows(table))):
         rows = shown_rows(of)
-        if rows or words == "By":
-            yield f"**{words} {table.by}**: {count_text(of)}"
+        if rows or label == "By":
+            yield f"**{label} {table.by}**: {count_text(of)}"
             yield ""
             yield from _table(comparison, table, rows[:top], table.by)
         if left := len(rows) - len(rows[:top]):
@@ -115,7 +115,7 @@ def _gate_lines(gate: Gate) -> Iterator[str]:
     yield ""
     for outcome in dict.fromkeys(result.outcome for result in gate.results):
         if outcome.remedy and outcome not in ("passed", "failed"):
-            yield f"> {outcome.words} {outcome.meaning}: {outcome.remedy}."
+            yield f"> {outcome.label} {outcome.meaning}: {outcome.remedy}."
             yield ">"
     yield ""
 
@@ -125,4 +125,4 @@ def _gate_row(result: Result, judged: Evaluation) -> str:
     change = judged_text(judged).partition(" -> ")[2].partition(", ")[2]
     condition = result.condition.text + (f": {judged.name}" if judged.name else "")
     where = line_text(judged.lines[0]) if judged.lines else ""
-    return markdown_row((judged.outcome.words, condition, *times, change, where))
+    return markdown_row((judged.outcome.label, condition, *times, change, where))

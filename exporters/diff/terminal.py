@@ -66,7 +66,7 @@ def print_comparison(
         _print_fusions(comparison, console)
     verdicts = {row.change.verdict for row in (*table.rows, *comparison.table("ledger").rows)}
     if legend := [
-        f"{mark} {verdict.words}" for verdict, mark in MARKS.items() if verdict in verdicts
+        f"{mark} {verdict.label}" for verdict, mark in MARKS.items() if verdict in verdicts
     ]:
         print_line(console, ", ".join(legend), "dim")
     print_notes(notes(comparison, by), console)
@@ -95,8 +95,8 @@ def _print_table(
 ) -> None:
     """Print some rows of a table: those that changed, and the counts of verdicts."""
     rows = shown_rows(of)
-    words = "idle time by" if of and of[0].subject.account == Account.IDLE else "by"
-    print_line(console, f"{words} {table.by}: {count_text(of)}", "bold")
+    label = "idle time by" if of and of[0].subject.account == Account.IDLE else "by"
+    print_line(console, f"{label} {table.by}: {count_text(of)}", "bold")
     shown = rows[:top]
     if shown:
         _print_rows(comparison, table, shown, console, table.by)

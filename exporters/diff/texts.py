@@ -59,14 +59,14 @@ def name_text(by: str, subject: records.Subject) -> str:
     """Return a subject's name in a table, or why it has none."""
     if by == "ledger":
         if subject.account == records.Account.STEPS_OVERLAP:
-            return records.Account.STEPS_OVERLAP.words
+            return records.Account.STEPS_OVERLAP.label
         if subject.account == records.Account.IDLE:
-            return f"{Scope.IDLE.words}: {cause_text(subject.cause or '')}"
+            return f"{Scope.IDLE.label}: {cause_text(subject.cause or '')}"
         return ledger_label(
             {"scope": subject.scope, "level": subject.level, "category": subject.category}
         )
     if subject.account not in (records.Account.DEVICE, records.Account.IDLE):
-        return f"({records.Account(subject.account).words})"
+        return f"({records.Account(subject.account).label})"
     idle = f"idle: {cause_text(subject.cause)}" if subject.cause else ""
     name = own_name(by, subject)
     if idle:
@@ -92,7 +92,7 @@ def own_name(by: str, subject: records.Subject) -> str:
 
 
 def _compile_kind(by: str, subject: records.Subject) -> str:
-    return f" ({CompileKind(subject.kind).words})" if by == "compile" and subject.kind else ""
+    return f" ({CompileKind(subject.kind).label})" if by == "compile" and subject.kind else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def step_text(comparison: Comparison) -> str:
 def _phase_text(row: records.Row) -> str:
     change = row.change
     base, head = map(signed_time_text, (change.base_per_step_ns, change.head_per_step_ns))
-    part = percent_of(change) or change.verdict.words
+    part = percent_of(change) or change.verdict.label
     return f"{names_text('phase', row)} {base} -> {head} ({part})"
 
 
@@ -153,14 +153,14 @@ def change_text(change: records.Change) -> str:
         return f"{times}, equal"
     percent = f" ({percent_of(change)})" if change.fraction is not None else ""
     interval = f", 95%: {interval_text(change)}" if change.interval else ""
-    return f"{times}, {signed(change.delta_ns)}{percent}{interval}: {change.verdict.words}"
+    return f"{times}, {signed(change.delta_ns)}{percent}{interval}: {change.verdict.label}"
 
 
 def count_text(rows: Sequence[records.Row]) -> str:
     """Return the counts of verdicts."""
     occurrences = Counter(row.change.verdict for row in rows)
     verdict_counts = [
-        f"{occurrences[verdict]} {verdict.words}" for verdict in _ORDER if occurrences[verdict]
+        f"{occurrences[verdict]} {verdict.label}" for verdict in _ORDER if occurrences[verdict]
     ]
     noise = [
         row.change.delta_ns for row in rows if row.change.verdict is records.Verdict.NOT_SIGNIFICANT
@@ -177,8 +177,10 @@ def shown_rows(rows: Sequence[records.Row]) -> tuple[records.Row, ...]:
 
 def device_rows(table: records.Table) -> tuple[records.Row, ...]:
     """Return the rows of device time; of the ledger, all."""
-    is_whole = table.by == "ledger"
-    return tuple(r for r in table.rows if is_whole or r.subject.account == records.Account.DEVICE)
+    is_breakdown = table.by == "ledger"
+    return tuple(
+        r for r in table.rows if is_breakdown or r.subject.account == records.Account.DEVICE
+    )
 
 
 def idle_rows(table: records.Table) -> tuple[records.Row, ...]:
@@ -195,7 +197,7 @@ def row_texts(comparison: Comparison, table: records.Table, row: records.Row) ->
         head=signed_time_text(change.head_per_step_ns) if row.head else "",
         delta=signed(change.delta_ns),
         percent=percent_of(change) if row.base and row.head else "",
-        verdict=change.verdict.words,
+        verdict=change.verdict.label,
         name=names_text(table.by, row),
         code=row.subject.code or row.subject.module_class or "",
         details=tuple(_details(comparison, table, row)),
@@ -253,7 +255,7 @@ def interval_text(change: records.Change) -> str:
 def _details(comparison: Comparison, table: records.Table, row: records.Row) -> Iterator[str]:
     change = row.change
     if row.match not in (records.Match.SAME, records.Match.NEW, records.Match.REMOVED):
-        yield row.match.words
+        yield row.match.label
     if change.interval is not None and change.is_change:
         yield f"95%: {interval_text(change)}"
     if table.by == "kernel":

@@ -105,7 +105,7 @@ def _sentences(
     yield f"{change_text(change)} (device time of a mean step)"
     moved = [row for row in rows if row.base and row.head and row.match is not Match.SAME]
     yield from (
-        f"it was {names_text(table.by, row)}: {row.match.words}" for row in moved[:_MAX_ROWS]
+        f"it was {names_text(table.by, row)}: {row.match.label}" for row in moved[:_MAX_ROWS]
     )
     yield from (_row_sentence(compared, table, row) for row in rows[:_MAX_ROWS] if len(rows) > 1)
     if len(rows) == 1:

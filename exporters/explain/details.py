@@ -74,7 +74,7 @@ def _node(name: str, known: provenance.FxNode | None) -> NodeFacts:
 class ExplainContext:
     """What an explanation is made of."""
 
-    asked: SessionLike  # a session, or several ranks
+    session: SessionLike  # a session, or several ranks
     subject: Subject
     ranks: list[SelectedShares]  # the subject's shares on each rank
 
@@ -124,7 +124,7 @@ def gaps(about: ExplainContext, duration_ns: int) -> list[documents.GapRow]:
 def findings(about: ExplainContext) -> list[documents.FindingEntry]:
     """Return the findings about it."""
     return [
-        answers.finding_entry(f) for f in about.asked.found.found if _touches(f.location, about)
+        answers.finding_entry(f) for f in about.session.found.found if _touches(f.location, about)
     ]
 
 
@@ -146,7 +146,7 @@ def idle(about: ExplainContext) -> list[IdleRow]:
     named = ("cause", "cpu_activity", "duration_ns")
     return [
         IdleRow(**{name: row[name] for name in named})
-        for row in summary.records(about.asked.columns("idle_by_line"))
+        for row in summary.records(about.session.columns("idle_by_line"))
         if line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
     ]
 

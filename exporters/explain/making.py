@@ -21,7 +21,7 @@ _Name = tuple[str | int | None, ...]
 
 
 def explain(
-    asked: SessionLike, name: str, top: int | None = 10, earlier: Earlier | None = None
+    session: SessionLike, name: str, top: int | None = 10, earlier: Earlier | None = None
 ) -> explained.Explanation:
     """Return the explanation of a line, module or kernel.
 
@@ -29,11 +29,11 @@ def explain(
         UnclearNameError: The name means several things, or none.
         UsageError: ``top`` is less than 1, or a session has no profiled step.
     """
-    if not any(each.steps for each in asked.analyses):
+    if not any(each.steps for each in session.analyses):
         raise UsageError("no step was profiled, so there is nothing to explain; record one step")
-    subject = subjects.resolve_subject(name, asked.analyses)
+    subject = subjects.resolve_subject(name, session.analyses)
     about = ExplainContext(
-        asked, subject, [subjects.select_shares(each, subject) for each in asked.analyses]
+        session, subject, [subjects.select_shares(each, subject) for each in session.analyses]
     )
     time, idle = _time(about), details.idle(about)
     has_time = bool(time.launches)
@@ -43,14 +43,14 @@ def explain(
         None
         if has_time
         else no_time_reason(
-            subject, asked.analyses, (time.callees_ns or 0) / steps, idle_ns / steps
+            subject, session.analyses, (time.callees_ns or 0) / steps, idle_ns / steps
         )
     )
     lists, cuts = _lists(about, idle, top)
     return explained.Explanation(
-        cuts=[*cuts, *answers.steps_truncation(asked)],
-        session=answers.session_facts(asked),
-        coverage=answers.coverage(asked),
+        cuts=[*cuts, *answers.steps_truncation(session)],
+        session=answers.session_facts(session),
+        coverage=answers.coverage(session),
         subject=_facts(about),
         time=time,
         no_time_reason=why,
@@ -60,17 +60,17 @@ def explain(
         forward_evidence_ns=sums.times_by_place(about.ranks, lambda p: p.forward_evidence),
         own_gaps=details.gaps(about, time.duration_ns),
         findings=details.findings(about),
-        against=None if earlier is None else against(asked.analyses, earlier, subject),
+        against=None if earlier is None else against(session.analyses, earlier, subject),
         **lists,
     )
 
 
-def candidates(asked: SessionLike, name: str, error: UnclearNameError) -> explained.Candidates:
+def candidates(session: SessionLike, name: str, error: UnclearNameError) -> explained.Candidates:
     """Return what an unclear name could mean, as an answer."""
     return explained.Candidates(
-        cuts=answers.steps_truncation(asked),
-        session=answers.session_facts(asked),
-        coverage=answers.coverage(asked),
+        cuts=answers.steps_truncation(session),
+        session=answers.session_facts(session),
+        coverage=answers.coverage(session),
         query=name,
         is_ambiguous=error.is_ambiguous,
         candidates=list(error.candidates),
@@ -109,7 +109,7 @@ def _fused(about: ExplainContext) -> list[explained.PartRow]:
     """Return what else the launches compute; of a module, by module too."""
     if about.subject.kind is subjects.Kind.LINE:
         return sums.part_rows(sums.by_place(about.ranks, _line, others=True), _LINE)
-    folds = folded_modules(about.asked.analyses)
+    folds = folded_modules(about.session.analyses)
     others = sums.by_place(about.ranks, lambda p: (*_line(p), *folds.of(p.module)), others=True)
     return sums.part_rows(others, (*_LINE, "module", "modules"))
 
@@ -119,7 +119,7 @@ def _modules(about: ExplainContext) -> list[explained.PartRow]:
     if about.subject.kind is subjects.Kind.MODULE:
         own = sums.by_place(about.ranks, lambda p: None if p.module is None else (p.module,))
         return sums.part_rows(own, ("module",))
-    folds = folded_modules(about.asked.analyses)
+    folds = folded_modules(about.session.analyses)
     known = sums.by_place(about.ranks, lambda p: None if p.module is None else folds.of(p.module))
     return sums.part_rows(known, ("module", "modules"))
 
@@ -129,7 +129,7 @@ def _line(place: Place) -> _Name:
 
 
 def _facts(about: ExplainContext) -> explained.SubjectFacts:
-    subject, analyses = about.subject, about.asked.analyses
+    subject, analyses = about.subject, about.session.analyses
     name = subjects.subject_label(subject, analyses[0])
     if subject.kind is subjects.Kind.KERNEL:
         return explained.SubjectFacts(kind=subject.kind, name=name, kernel=subject.name)
@@ -154,7 +154,7 @@ def _facts(about: ExplainContext) -> explained.SubjectFacts:
 def _frame(about: ExplainContext) -> Frame:
     """Return what is known of a line: as one with launches or waits, or in a stack."""
     subject, nothing = about.subject, Frame(about.subject.name, about.subject.line, "")
-    places = [p for a in about.asked.analyses for p in (*a.places, *a.idle.places)]
+    places = [p for a in about.session.analyses for p in (*a.places, *a.idle.places)]
     own = next((p for p in places if subjects.is_of(p, subject)), None)
     if own is not None:
         return Frame(subject.name, subject.line, own.function or "", own.code)
@@ -164,7 +164,7 @@ def _frame(about: ExplainContext) -> Frame:
 
 def _class_of(about: ExplainContext) -> str | None:
     """Return the class of a module without own work, from the compiled graphs."""
-    graphs = (graph for each in about.asked.analyses for graph in each.recording.graphs)
+    graphs = (graph for each in about.session.analyses for graph in each.recording.graphs)
     frames = (f for graph in graphs for node in graph.nodes for f in node.lineage.modules)
     return next((f.class_name for f in frames if f.path == about.subject.name), None)
 
@@ -172,7 +172,7 @@ def _class_of(about: ExplainContext) -> str | None:
 def _time(about: ExplainContext) -> explained.TimeFacts:
     own = sums.total(about.ranks)
     steps = sum(len(each.analysis.steps) for each in about.ranks)
-    analyses = about.asked.analyses
+    analyses = about.session.analyses
     every = sums.total([subjects.select_shares(each, None) for each in analyses]).duration_ns
     inclusive = (int(r.analysis.launches.duration_ns[r.launches].sum()) for r in about.ranks)
     return explained.TimeFacts(
@@ -195,7 +195,7 @@ def _below(about: ExplainContext) -> int:
 
 
 def _called(about: ExplainContext) -> int:
-    every = [subjects.select_shares(each, None) for each in about.asked.analyses]
+    every = [subjects.select_shares(each, None) for each in about.session.analyses]
     called = sums.by_place(every, lambda place: subjects.calls(place, about.subject) or None)
     return sum(each.duration_ns for each in called.values())
 

@@ -30,7 +30,7 @@ _FIXED_COLUMNS = 2
 
 
 def explained(
-    asked: SessionLike,
+    session: SessionLike,
     name: str,
     format: str = "text",
     width: int = 120,
@@ -49,10 +49,10 @@ def explained(
     """
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; ask for {', '.join(FORMATS)}")
-    explanation = making.explain(asked, name, top, earlier)
+    explanation = making.explain(session, name, top, earlier)
     if format == "json":
         return bounds.answer_text(explanation, budget)
-    about = page(explanation, asked.analyses[0].recording.settings)
+    about = page(explanation, session.analyses[0].recording.settings)
     return page_markdown(about) if format == "md" else page_text(about, width)
 
 

@@ -56,7 +56,7 @@ def overview_lines(explanation: explained.Explanation) -> Iterator[str]:
         f"{each.count(time.launches)} launches a step{whole}"
     )
     phases = [phase for phase in Phase if phase in time.phases_ns]
-    yield " · ".join(f"{phase.words} {each.time(time.phases_ns[phase])}" for phase in phases)
+    yield " · ".join(f"{phase.label} {each.time(time.phases_ns[phase])}" for phase in phases)
     if time.submodules_ns:
         yield f"{each.time(time.submodules_ns)} of it in modules below"
     if time.callees_ns:
@@ -262,8 +262,8 @@ def _finding(entry: documents.FindingEntry) -> str:
         if entry.saving_per == "step"
         else entry.saving_per
     )
-    stake = f"{time_text(entry.est_saving_ns)} {part}"
-    return f"{stake} · {entry.summary} ({entry.rule}) · try: {entry.remedy}"
+    saving = f"{time_text(entry.est_saving_ns)} {part}"
+    return f"{saving} · {entry.summary} ({entry.rule}) · try: {entry.remedy}"
 
 
 def _idle(explanation: explained.Explanation) -> Iterator[str]:
@@ -289,7 +289,7 @@ def _evidence(explanation: explained.Explanation) -> Iterator[str]:
 def _rule(rule: str) -> str:
     for vocabulary in _RULES:
         if rule in tuple(vocabulary):
-            return f"{vocabulary(rule).words} ({rule})"
+            return f"{vocabulary(rule).label} ({rule})"
     return rule
 
 

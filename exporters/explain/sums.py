@@ -94,7 +94,7 @@ def step_times(ranks: Sequence[SelectedShares]) -> list[StepTime]:
 
 def kernel_rows(ranks: Sequence[SelectedShares]) -> list[KernelRow]:
     """Return the kernels of the launches, by own time."""
-    own, whole = by_launch(ranks, kernel_names), _whole_launches(ranks)
+    own, whole = by_launch(ranks, kernel_names), _launch_durations(ranks)
     evidence: dict[_Kernel, dict[str, int]] = {kernel: {} for kernel in own}
     for (kernel, rule), each in by_launch(ranks, _kernels_and_evidence).items():
         if rule:
@@ -131,7 +131,7 @@ def _kernels_and_evidence(analysis: Analysis) -> tuple[Ints, Sequence[tuple[_Ker
     return codes * len(rules) + rule_codes, list(product(kernels, rules))
 
 
-def _whole_launches(ranks: Sequence[SelectedShares]) -> dict[_Kernel, list[int]]:
+def _launch_durations(ranks: Sequence[SelectedShares]) -> dict[_Kernel, list[int]]:
     """Return the durations of each kernel's launches."""
     whole: dict[_Kernel, list[int]] = {}
     for each in ranks:

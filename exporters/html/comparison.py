@@ -81,8 +81,8 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
 
 def _legend() -> str:
     keys = (
-        tag("span", tag("span", class_=f"key {kind}"), text(words), class_="entry")
-        for kind, words in _LEGEND
+        tag("span", tag("span", class_=f"key {kind}"), text(label), class_="entry")
+        for kind, label in _LEGEND
     )
     return tag("p", *keys, class_="legend quiet")
 
@@ -166,7 +166,7 @@ def _gate(gate: Gate) -> str:
 def _conditions(result: Result) -> Iterator[TableRow]:
     for each in shown_of(result):
         condition = tag("span", text(result.condition.text), class_="code")
-        yield TableRow((text(each.outcome.words), condition, _judged(each)), each.outcome)
+        yield TableRow((text(each.outcome.label), condition, _judged(each)), each.outcome)
 
 
 def _judged(judged: Evaluation) -> str:

@@ -185,11 +185,11 @@ def _rows_with_code(
 ) -> Iterable[list[Any]]:
     for row in rows:
         code = codes.get(tuple(row[key] for key in keys))
-        how_near, work = roofline_text(row), work_text(row)
-        if code is not None and (how_near or work):
+        roofline_label, work = roofline_text(row), work_text(row)
+        if code is not None and (roofline_label or work):
             rate = row["est_gb_per_s"]
             rounded = None if rate is None else round(rate)
-            yield [code, how_near, row["could_save_ns"] or 0, work, rounded]
+            yield [code, roofline_label, row["could_save_ns"] or 0, work, rounded]
 
 
 def report_data(

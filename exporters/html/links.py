@@ -20,7 +20,7 @@ _SUBJECTS: Mapping[type[Term], str] = {
     GapReason: "Launches with it",
     IdleCause: "Idle time with it",
 }
-_IN_WORDS = {cause.words: cause for cause in IdleCause}
+_CAUSES_BY_LABEL = {cause.label: cause for cause in IdleCause}
 _RULES = {rule.name: rule for rule in RULES}
 
 
@@ -38,7 +38,7 @@ def placed(sentence: LineText) -> str:
     return f"{text(sentence.before)}{line}{text(sentence.after)}"
 
 
-def words(analyses: Sequence[Analysis]) -> str:
+def glossary(analyses: Sequence[Analysis]) -> str:
     """Return a glossary section of the gaps and idle causes that occur."""
     categories = {line.category for analysis in analyses for line in analysis.ledger}
     causes = cause_sums(analyses)
@@ -55,7 +55,7 @@ def linked(label: str, term: Term | None) -> str:
 
 def term_of(label: str, category: str | None = None) -> Term | None:
     """Return the glossary term of a breakdown row."""
-    return GapReason(category) if category in tuple(GapReason) else _IN_WORDS.get(label)
+    return GapReason(category) if category in tuple(GapReason) else _CAUSES_BY_LABEL.get(label)
 
 
 def rule_details(rule: str) -> str:
@@ -69,7 +69,7 @@ def _listed(term: Term) -> str:
     says = f"{_SUBJECTS[type(term)]} {term.meaning}."
     if term.remedy != NOTHING:
         says += f" What to do: {term.remedy}."
-    in_words = "" if term.words == term.value else f": {text(term.words)}"
+    in_words = "" if term.label == term.value else f": {text(term.label)}"
     head = tag("dt", tag("code", term.value), in_words)
     return tag("div", head, tag("dd", _with_code(says)), id=_anchor(term))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.elements import section, tag, text
-from profiler_ext.exporters.html.links import words
+from profiler_ext.exporters.html.links import glossary
 from profiler_ext.exporters.html.sections import (
     breakdown,
     communication,
@@ -150,7 +150,7 @@ def _sections(
     yield "communication", communication(analyses)
     yield "compiles", compiles(analyses)
     yield "graphs", _drawn("graphs", "Compiled graphs") if data["graphs"] else ""
-    yield "words", words(analyses)
+    yield "words", glossary(analyses)
 
 
 def _drawn(name: str, title: str, above: str = "", kind: str = "content") -> str:

@@ -42,8 +42,8 @@ from profiler_ext.exporters.views.findings import (
     SHOWN,
     findings_heading,
     kernel_name,
+    saving_texts,
     skipped_rules_lines,
-    time_at_stake_texts,
     what_text,
     why_text,
 )
@@ -89,7 +89,7 @@ def findings(analyses: Sequence[Analysis]) -> str:
 
 
 def _finding_item(finding: Finding, settings: Settings) -> str:
-    time, part = time_at_stake_texts(finding)
+    time, part = saving_texts(finding)
     links = " · ".join(place_links(finding.location, settings))
     return tag(
         "li",

@@ -26,7 +26,7 @@ MAX_SPANS = 16_000  # on a page
 MAX_SPANS_OF_STEP = 4_000
 _MIN_SPANS_OF_STEP = 400
 _ALL_STEPS = 5  # so few steps are all on the page; of more the slowest, the median, the fastest
-_WORDS = {cause.value: cause.words for cause in IdleCause}
+_WORDS = {cause.value: cause.label for cause in IdleCause}
 LineNumber = Callable[[Place], int]
 
 

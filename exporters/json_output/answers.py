@@ -101,7 +101,7 @@ def gap_row(reason: str, duration_ns: int, total_ns: int) -> documents.GapRow:
     gap = GapReason(reason)
     return documents.GapRow(
         gap=gap.value,
-        description=gap.words,
+        description=gap.label,
         duration_ns=duration_ns,
         fraction=duration_ns / total_ns if total_ns else None,
         remedy=gap.remedy,

@@ -16,9 +16,9 @@ from profiler_ext.findings import Location as FindingPlace
 SCHEMA_VERSION: Final = 3
 
 
-def about(words: str) -> msgspec.Meta:
+def about(description: str) -> msgspec.Meta:
     """Return the schema's description of a field."""
-    return msgspec.Meta(description=words)
+    return msgspec.Meta(description=description)
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -246,8 +246,8 @@ class LaunchArgumentColumns:
 
     def few(self) -> list[Shared]:
         """Return further arguments, of few distinct values."""
-        words = self._rates.words().items()
-        return [*(self._word(*each) for each in words), reported(self._analysis, self._texts)]
+        texts = self._rates.texts().items()
+        return [*(self._word(*each) for each in texts), reported(self._analysis, self._texts)]
 
     def _word(self, name: str, labels: Interned) -> Shared:
         return Shared(

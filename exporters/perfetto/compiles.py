@@ -47,7 +47,7 @@ def _spans(
     name, arguments = f"compile {name_text(row, settings)}", _arguments(compiled)
     for each in compiled.spans:
         if each.depth:
-            yield _span(writer, f"{each.phase.words}: {each.name}", each, {})
+            yield _span(writer, f"{each.phase.label}: {each.name}", each, {})
         else:
             yield _span(writer, name, each, arguments)
 

@@ -56,10 +56,10 @@ class LabelSpans:
         modules = (place.module for place in analysis.places)
         self._paths = [[] if path is None else parents(path)[1:] or [THE_MODEL] for path in modules]
         self._depths = max(map(len, self._paths), default=1) or 1
-        self._of_lines = of_steps.words(of_steps.of_lines)
+        self._of_lines = of_steps.texts(of_steps.of_lines)
         self._of_modules: dict[str, str] = {}
         for depth in range(self._depths):
-            self._of_modules |= of_steps.words(of_steps.of_places(self._at_depth(depth)))
+            self._of_modules |= of_steps.texts(of_steps.of_places(self._at_depth(depth)))
 
     def of(self, lane: str, rows: Ints) -> Slices:
         """Return the slices of a lane, one per run of one label within a step and phase.

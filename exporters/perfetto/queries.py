@@ -111,7 +111,7 @@ class RooflineTotals:
         """Return the same by other labels of places."""
         return self._rows(labels, self._of_places)
 
-    def words(self, rows: Mapping[Label, Row]) -> dict[Label, str]:
+    def texts(self, rows: Mapping[Label, Row]) -> dict[Label, str]:
         """Return rows as text, without empty ones."""
         statements = {label: _roofline_label(row, self._steps) for label, row in rows.items()}
         return {label: words for label, words in statements.items() if words}
@@ -165,7 +165,7 @@ def _bound_label(row: Row) -> str:
         return ""
     bound, fraction = Bound(row["bound"]), row["est_peak_fraction"]
     has_fraction = bound in (Bound.MEMORY, Bound.COMPUTE) and fraction is not None
-    return f"bound by {bound.words}" + (
+    return f"bound by {bound.label}" + (
         f", {100 * fraction:.0f}% of its roofline" if has_fraction else ""
     )
 

@@ -68,7 +68,7 @@ class Rates:
             *(IntArgument(name, column) for name, column in whole.items()),
         ]
 
-    def words(self) -> dict[str, Interned]:
+    def texts(self) -> dict[str, Interned]:
         """Return the text arguments of all launches; ``""`` for none."""
         estimated = self._estimated
         refused = Interned(estimated.refused.astype(np.int32), ("", _NOT_CREDIBLE))

@@ -68,12 +68,12 @@ _OF_ANY = (
     Column("head_launches", INT, "the same of the head"),
 )
 _PHASES = tuple(
-    Column(f"{phase}_delta_ns", FLOAT, f"the difference of the phase {phase.words}")
+    Column(f"{phase}_delta_ns", FLOAT, f"the difference of the phase {phase.label}")
     for phase in Phase
 )
 COMPARED = {
     **{
-        f"{side}_{c.name}": Column(f"{side}_{c.name}", c.dtype, f"{side}: {c.words}")
+        f"{side}_{c.name}": Column(f"{side}_{c.name}", c.dtype, f"{side}: {c.description}")
         for side in ("base", "head")
         for c in _NAMED
     },

@@ -88,7 +88,7 @@ class Column:
 
     name: str  # times and sizes end in their unit
     dtype: Dtype  # values may be absent
-    words: str  # shown to users
+    description: str  # shown to users
     since: str = "0.2.0"  # package version
 
     @property
@@ -100,9 +100,9 @@ class Column:
         return "ns" if self.name in _PHASE_NAMES else next(ends, "")
 
 
-_PHASES = (Column(each.value, INT, f"device time of the phase {each.words}") for each in Phase)
+_PHASES = (Column(each.value, INT, f"device time of the phase {each.label}") for each in Phase)
 _COMPILE_PHASES = (
-    Column(f"{each}_ns", INT, f"how much of the compile was {each.words}") for each in CompilePhase
+    Column(f"{each}_ns", INT, f"how much of the compile was {each.label}") for each in CompilePhase
 )
 _EVERY = (
     Column("rank", INT, "the process's number among those that train together"),

@@ -53,7 +53,7 @@ def top_findings(result: Findings, settings: recording.Settings) -> document.Top
 
 def _finding_text(finding: Finding, settings: recording.Settings) -> document.FindingText:
     return document.FindingText(
-        saving=" ".join(filter(None, findings.time_at_stake_texts(finding))),
+        saving=" ".join(filter(None, findings.saving_texts(finding))),
         summary=findings.what_text(finding),
         location=findings.where_text(finding.location, settings),
         evidence=findings.why_text(finding),

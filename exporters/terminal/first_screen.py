@@ -92,7 +92,7 @@ def _finding_lines(session: SessionLike) -> Iterator[Text]:
     if not found and session.analyses[0].steps:
         yield Text(findings_view.findings_heading(session.found))
     for finding in found[:_FINDINGS]:
-        time, part = findings_view.time_at_stake_texts(finding)
+        time, part = findings_view.saving_texts(finding)
         where = findings_view.place_text(finding.location, settings)
         what = Text(f"{time:>8}  {part:>5}  ")
         what.append(findings_view.what_text(finding), "bold")
@@ -166,7 +166,7 @@ def _breakdown_lines(session: SessionLike) -> Iterator[Text]:
         own = [row for row in rows if row["scope"] == scope]
         if any(row["duration_ns"] for row in own):
             is_outside = scope is Scope.IDLE and session.analyses[0].is_on_cpu
-            label = "outside operators" if is_outside else scope.words
+            label = "outside operators" if is_outside else scope.label
             yield _breakdown_line(label, own, total, about.get(scope, ""))
     if rows:
         label = "step" if session.found.unprofiled_step_ns is None else "step while profiling"

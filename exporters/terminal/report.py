@@ -27,8 +27,8 @@ from profiler_ext.exporters.views.findings import (
     SHOWN,
     findings_heading,
     more_text,
+    saving_texts,
     skipped_rules_lines,
-    time_at_stake_texts,
     verdict_text,
     what_text,
     where_text,
@@ -87,7 +87,7 @@ def _print(
             text.append(f"\n{where}", "not bold cyan")
         text.append(f"\n{why_text(finding)}", "not bold dim")
         text.append(f"\ntry: {printable(finding.remedy)}", "not bold green")
-        table.add_row(*map(Text, time_at_stake_texts(finding)), text)
+        table.add_row(*map(Text, saving_texts(finding)), text)
     console.print(table)
 
 
@@ -190,7 +190,7 @@ def print_top(report: Report, table: tables.Table, console: Console, filters: Fi
         all_ns = _time_of(report.table(kind.name))
         console.print(Text(summary.filters_text(filters, _time_of(table), all_ns)))
     if not len(table):
-        console.print(Text(f"nothing to show by {kind.by}: {kind.words}"))
+        console.print(Text(f"nothing to show by {kind.by}: {kind.description}"))
         return
     of_wall: Filters = {"step": filters.get("step"), "rank": filters.get("rank")}
     wall_ns = int(report.table("coverage", **of_wall)["duration_ns"].sum())

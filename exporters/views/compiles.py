@@ -82,7 +82,7 @@ def phases_text(spent: Mapping[CompilePhase, int]) -> str:
     """Return the longest phases and their times."""
     longest = sorted(spent, key=lambda phase: -spent[phase])[:_MAX_PHASES]
     return ", ".join(
-        f"{phase.words} {time_text(spent[phase])}" for phase in longest if spent[phase]
+        f"{phase.label} {time_text(spent[phase])}" for phase in longest if spent[phase]
     )
 
 
@@ -100,12 +100,12 @@ def _caches(records: Iterable[Compilation]) -> Iterator[str]:
     for cache in CompileCache:
         summary = [(answers[cache, answer], answer) for answer in CacheAnswer]
         sentence = ", ".join(
-            (answer.words if answer is CacheAnswer.DISABLED else counted(number, answer.words))
+            (answer.label if answer is CacheAnswer.DISABLED else counted(number, answer.label))
             for number, answer in summary
             if number
         )
         if sentence:
-            yield f"{cache.words}: {sentence}"
+            yield f"{cache.label}: {sentence}"
 
 
 def name_text(row: Mapping[str, Any], settings: Settings) -> str:
@@ -113,9 +113,9 @@ def name_text(row: Mapping[str, Any], settings: Settings) -> str:
     kind = CompileKind(row["compile_kind"])
     of = f" ({row['compile_id']})" if row["compile_id"] else ""
     if row["function"] is None or row["file"] is None:
-        return f"({kind.words}){of}"
+        return f"({kind.label}){of}"
     place = f"{short_path(row['file'], settings)}:{row['line']}"
-    what = "" if kind is CompileKind.FRAME else f": {kind.words}"
+    what = "" if kind is CompileKind.FRAME else f": {kind.label}"
     at = "from" if row["resumed"] else "at"
     return f"{row['function']} {at} {place}{of}{what}"
 

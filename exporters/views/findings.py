@@ -81,7 +81,7 @@ def verdict_text(analyses: Sequence[Analysis], findings: Findings) -> str:
     return f"{ranks}Step {_step_text(findings)}, GPU busy {busy:.1%}: {most or 'unknown cause'}"
 
 
-def time_at_stake_texts(finding: Finding) -> tuple[str, str]:
+def saving_texts(finding: Finding) -> tuple[str, str]:
     """Return the time at stake, and its fraction of a step or what else it counts for."""
     if finding.saving_per is SavingPer.UNKNOWN:
         return "?", ""

@@ -31,7 +31,7 @@ _NAMESPACES = re.compile(
 _ENDS = re.compile(r"(?:_execute\w*_kernel)?_{1,2}5x_cublas$")
 _PREFIXES = ("extern_kernels.", "torch.ops.aten.", "torch.ops.", "aten.")
 _CATEGORIES = {
-    term.value: term.words for each in (vocabulary.BreakdownCategory, GapReason) for term in each
+    term.value: term.label for each in (vocabulary.BreakdownCategory, GapReason) for term in each
 }
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 PYTHON = "Python outside of any op"
@@ -204,12 +204,12 @@ def short_phase(phase: vocabulary.Phase) -> str:
 
 def gap_text(reason: str) -> str:
     """Return a gap's reason in words, an unknown one as it is."""
-    return GapReason(reason).words if reason in tuple(GapReason) else reason
+    return GapReason(reason).label if reason in tuple(GapReason) else reason
 
 
 def cause_text(cause: str) -> str:
     """Return an idle cause in words, an unknown one as it is."""
-    return vocabulary.IdleCause(cause).words if cause in tuple(vocabulary.IdleCause) else cause
+    return vocabulary.IdleCause(cause).label if cause in tuple(vocabulary.IdleCause) else cause
 
 
 def delay_cause_text(row: Mapping[str, Any]) -> str:
@@ -252,7 +252,7 @@ def ledger_label(row: Mapping[str, Any]) -> str:
         row["level"] == vocabulary.Level.OP and row["category"] != vocabulary.BreakdownCategory.OP
     )
     prefix = "ops only: " if is_reason else ""
-    return f"{vocabulary.Scope(row['scope']).words}: {prefix}{text}"
+    return f"{vocabulary.Scope(row['scope']).label}: {prefix}{text}"
 
 
 def cache_bypass_text(graphs: Sequence[GraphInstance]) -> str | None:

@@ -48,7 +48,7 @@ def work_text(row: Mapping[str, Any]) -> str:
 
 
 def _unit(row: Mapping[str, Any]) -> str:
-    return f" in {Unit(row['unit']).words}" if row["unit"] else ""
+    return f" in {Unit(row['unit']).label}" if row["unit"] else ""
 
 
 def _rate(rate: float | None, unit: str) -> str:

@@ -53,7 +53,7 @@ def add_options(parser: Parser) -> None:
         ),
         ("one step alone", "profiler-ext export profile_out --step 4 -o step_4.html"),
     )
-    rows = [(" ".join(each.suffixes).strip() or "(none)", each.words) for each in FORMATS]
+    rows = [(" ".join(each.suffixes).strip() or "(none)", each.description) for each in FORMATS]
     parser.epilog = "\n\n".join((help_group("formats by suffix", rows), parser.epilog or ""))
     parser.set_defaults(command=_export)
 

@@ -140,7 +140,7 @@ class Job:
         """Return the indices of some ranks in :attr:`ranks`."""
         known = {each.rank: at for at, each in enumerate(self.ranks)}
         if unknown := [rank for rank in ranks if rank not in known]:
-            reasons = {gap.rank: f" ({gap.reason.words})" for gap in self.gaps}
+            reasons = {gap.rank: f" ({gap.reason.label})" for gap in self.gaps}
             listed_ranks = ", ".join(f"{rank}{reasons.get(rank, '')}" for rank in unknown)
             raise UsageError(
                 f"there is no rank {listed_ranks}; the job has {len(known)} from {min(known)} to "

@@ -37,7 +37,7 @@ class WaitBounds:
         return self.launches > 0 or not self.unmatched
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all waiting is known."""
         return not self.incomplete and not self.unmatched
 
@@ -174,7 +174,7 @@ def ranks_table(
         "work_ns": known(_of_steps(facts, rank_stats.work_ns.sum(axis=0))),
         "slowdown": known(_of_steps(facts, times)),
         "step_waiting_ns": [
-            each if own.is_whole else None for each, own in zip(per_step, waits, strict=True)
+            each if own.is_complete else None for each, own in zip(per_step, waits, strict=True)
         ],
         "min_step_waiting_ns": [
             each if own.is_known else None for each, own in zip(per_step, waits, strict=True)

@@ -34,7 +34,7 @@ class FileGap(Enum):
     NO_RANK = "no_rank"
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What it means, for a person."""
         return _WORDS[self]
 

@@ -32,7 +32,7 @@ class StragglerKind(Enum):
     LATE_AT_COLLECTIVES = "late_at_collectives"
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What it means, for a person."""
         return _WORDS[self]
 

@@ -125,7 +125,7 @@ def _gap_rank(row: Row, _: Settings) -> str:
 
 def _gap_detail(row: Row, _: Settings) -> str:
     place = f" ({row['recording']})" if row["recording"] else ""
-    return f"{FileGap(row['reason']).words}: {row['detail']}{place}"
+    return f"{FileGap(row['reason']).label}: {row['detail']}{place}"
 
 
 _ON = "slowest rank"

@@ -94,7 +94,7 @@ def overlaps_collective(facts: Facts) -> Rows:
     return overlaps
 
 
-def fastest_alike_ns(facts: Facts, launches: Ints) -> MaskedInts:
+def fastest_equal_ns(facts: Facts, launches: Ints) -> MaskedInts:
     """Return each launch's fastest equal one's time; masked where fewer than eight are."""
     # Kernels of messages whose size is unknown count as equal by name.
     rows = np.searchsorted(facts.analysis.communication.launch, launches)
@@ -146,7 +146,7 @@ def exposed_transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:
     communication = facts.analysis.communication
     exposed_ns, waiting = communication.exposed_ns[rows], communication.waiting_ns[rows]
     is_alone = np.ma.getmaskarray(waiting)
-    quickest = fastest_alike_ns(facts, communication.launch[rows])
+    quickest = fastest_equal_ns(facts, communication.launch[rows])
     bounded_ns = np.minimum(exposed_ns, quickest.filled(np.iinfo(np.int64).max))
     has_size = not bool((is_alone & np.ma.getmaskarray(quickest)).any())
     merged_ns = np.maximum(exposed_ns - waiting.filled(0), 0)

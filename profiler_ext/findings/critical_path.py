@@ -40,7 +40,7 @@ PROFILING_SLOWDOWN: Final = 1.45
 MIN_UNPROFILED_STEPS: Final = 3
 _MAX_SLOWDOWN = 3.0
 _NEAR = 1.05  # steps differ from each other by as much
-_UNLIKE = 2  # a step above this multiple of the median is an outlier
+_OUTLIER_RATIO = 2  # a step above this multiple of the median is an outlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ def _is_on_critical_path(
     is_followed = np.append(enqueued_ns[1:] <= ends[:-1], False)
     is_awaited = is_within(ends, *device_waits)
     is_awaited[-1] |= start_ns[-1] - enqueued_ns[-1] > _QUEUED_NS
-    tells = np.flatnonzero(is_awaited | ~is_followed)
-    return is_awaited[tells[np.searchsorted(tells, np.arange(len(ends)))]]
+    measured_rows = np.flatnonzero(is_awaited | ~is_followed)
+    return is_awaited[measured_rows[np.searchsorted(measured_rows, np.arange(len(ends)))]]
 
 
 def is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:
@@ -375,14 +375,14 @@ def unprofiled_steps_ns(
     if len(before_ns) < MIN_UNPROFILED_STEPS:
         return ()
     usual_ns = median_low(before_ns)
-    alike_ns = tuple(each for each in before_ns if each <= _UNLIKE * usual_ns)
-    usual_ns = median_low(alike_ns)
+    typical_ns = tuple(each for each in before_ns if each <= _OUTLIER_RATIO * usual_ns)
+    usual_ns = median_low(typical_ns)
     least_ns = 0 if on_device else recorded.cpu_ns / _MAX_SLOWDOWN
     if not least_ns <= usual_ns <= _NEAR * recorded.step_ns:
         return ()
     if on_device:
-        return alike_ns
-    return tuple(min(max(each, recorded.busy_ns), recorded.step_ns) for each in alike_ns)
+        return typical_ns
+    return tuple(min(max(each, recorded.busy_ns), recorded.step_ns) for each in typical_ns)
 
 
 def _slowed(replay: Replay, step_ns: int) -> float | None:

@@ -22,7 +22,7 @@ from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
 Rows = npt.NDArray[np.bool_]
 # A step above this multiple of the median is an outlier, with a compile for example
-_UNLIKE = 2
+_OUTLIER_RATIO = 2
 # The part of their time that is gone once they are compiled, by the trials of ``uncompiled``
 FUSION_SAVING: Final = 0.6
 # From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
@@ -107,7 +107,7 @@ class Facts:
     def usual(self, of_steps: Sequence[int]) -> int:
         """Return the mean of an amount per step; the lower median if steps are unlike."""
         walls = [step.wall_ns for step in self.analysis.steps]
-        if max(walls) > _UNLIKE * median_low(walls):
+        if max(walls) > _OUTLIER_RATIO * median_low(walls):
             return median_low(of_steps)
         return sum(of_steps) // len(of_steps)
 

@@ -49,7 +49,7 @@ class Rule:
     means: str  # what it says of a session
     because: str  # why that happens
     remedy: str  # what to try
-    stake: str  # how the time at stake is computed
+    saving: str  # how the time at stake is computed
     # The function that judges a session
     judge: Callable[[Facts], Iterable[Candidate] | CannotJudge]
 

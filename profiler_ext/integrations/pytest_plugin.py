@@ -163,9 +163,9 @@ def _check(session: Session, limits: Limits) -> None:
 
 
 def _finding_text(finding: Finding, session: Session) -> str:
-    from profiler_ext.exporters.views.findings import time_at_stake_texts, where_text
+    from profiler_ext.exporters.views.findings import saving_texts, where_text
 
-    time, part = time_at_stake_texts(finding)
+    time, part = saving_texts(finding)
     where = where_text(finding.location, session.recording.settings)
     head = " ".join(filter(None, (time, part, finding.rule)))
     return (

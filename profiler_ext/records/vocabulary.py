@@ -29,20 +29,20 @@ class Term(StrEnum):
     that hold its words.
     """
 
-    words: str  # a short label
+    label: str  # a short label
     meaning: str  # the end of a sentence about what it describes
     remedy: str  # what to do about it
     _page: str
     _title: str
     _columns: tuple[str, ...]
 
-    def __new__(cls, text: str, words: str = "", meaning: str = "", remedy: str = NOTHING) -> Self:
+    def __new__(cls, text: str, label: str = "", meaning: str = "", remedy: str = NOTHING) -> Self:
         """Create a row; the signature lets a type checker look a term up by its text alone."""
-        if not (text and words and meaning and remedy):
+        if not (text and label and meaning and remedy):
             raise TypeError(f"{cls.__name__} {text!r} needs words, a meaning and a remedy")
         term = str.__new__(cls, text)
         term._value_ = text
-        term.words, term.meaning, term.remedy = words, meaning, remedy
+        term.label, term.meaning, term.remedy = label, meaning, remedy
         return term
 
     def __init_subclass__(cls, *, page: str, title: str, columns: tuple[str, ...]) -> None:

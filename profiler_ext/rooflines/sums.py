@@ -133,8 +133,8 @@ def part_sums(shares: KeyedShares, launch_rooflines: Rooflines) -> PartSums:
     parts = _parts_of(shares.analysis, launch_rooflines)
     is_unknown = parts.flops.mask | parts.roofline_ns.mask
     both = (np.ma.MaskedArray(each.data, is_unknown) for each in (parts.flops, parts.roofline_ns))
-    told = (*parts[:3], *both, parts.could_save_ns)
-    amounts = [_known(each, shares) for each in told]
+    selected = (*parts[:3], *both, parts.could_save_ns)
+    amounts = [_known(each, shares) for each in selected]
     sums, known_ns, known = (np.stack(each, axis=1) for each in zip(*amounts, strict=True))
     duration_ns = shares.analysis.launches.duration_ns
     weight = np.where(

@@ -91,7 +91,7 @@ class SavedSessions:
         """Return the folder of a session that begins with a step."""
         return self.folder if self.series is None else self.series.folder_of_step(step)
 
-    def words(self, recorder: Recorder) -> str:
+    def kept_text(self, recorder: Recorder) -> str:
         """Return what there is after an early end, in words."""
         if recorder.session is not None:
             return remarks.KEPT
@@ -129,7 +129,7 @@ def outcome_of(
         code = 0 if _is_internal_error(recorder.failure) else NOT_KEPT
         return Outcome(_ending(code), None, kept, failed)
     if ending.code:
-        message = remarks.failed_script(ending.code, kept.words(recorder), steps)
+        message = remarks.failed_script(ending.code, kept.kept_text(recorder), steps)
         return Outcome(ending, recorder.session, kept, (message, *failed))
     is_whole = recorder.session is not None and request.skip.is_nothing
     code = 0 if steps or is_whole else NEVER_STEPPED
@@ -164,8 +164,8 @@ def failure_lines(recorder: Recorder) -> tuple[str, ...]:
 
 def error_lines(error: Exception, trace: Path | None = None) -> tuple[str, ...]:
     """Return an error in words; ``trace`` is torch's own, if it is kept instead."""
-    is_told = isinstance(error, ProfilerExtError)
-    return (str(error) if is_told else remarks.internal_error(failure_detail(error), trace),)
+    is_own_error = isinstance(error, ProfilerExtError)
+    return (str(error) if is_own_error else remarks.internal_error(failure_detail(error), trace),)
 
 
 def _is_internal_error(error: Exception | None) -> bool:

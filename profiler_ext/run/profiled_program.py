@@ -258,7 +258,7 @@ class _Run:
         with own_modules():
             recorder.stop()
             self._keep_trace(recorder)
-            kept = self._kept.words(recorder)
+            kept = self._kept.kept_text(recorder)
             remark = remarks.ended_by_signal(signal, kept, recorder.ends.count)
             failed = failure_lines(recorder)
             self._report_outcome(Outcome(ExitStatus(0), None, self._kept, (remark, *failed)))

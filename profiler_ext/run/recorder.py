@@ -149,9 +149,9 @@ class Recorder:
 
     def keep_trace(self) -> None:
         """Keep torch's own trace if this package failed to make a session of it."""
-        is_told = isinstance(self.failure, ProfilerExtError)
+        is_own_error = isinstance(self.failure, ProfilerExtError)
         has_failed = self.failure is not None or self.lost is not None
-        if has_failed and not is_told and self.has_recorded:
+        if has_failed and not is_own_error and self.has_recorded:
             self.trace = self._profiler.kept_trace()
 
     def release_cupti(self) -> None:

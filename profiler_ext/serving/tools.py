@@ -19,12 +19,12 @@ DEFAULT_BUDGET, MAX_BUDGET = 20_000, 200_000
 _SIZE = "about so many bytes at most; cuts says what was left out"
 
 
-def _doc(words: str, **more: Any) -> msgspec.Meta:
-    return msgspec.Meta(description=words, **more)
+def _doc(description: str, **more: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=description, **more)
 
 
-def _one_of(words: str, values: Any) -> msgspec.Meta:
-    return msgspec.Meta(description=words, extra_json_schema={"enum": list(values)})
+def _one_of(description: str, values: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=description, extra_json_schema={"enum": list(values)})
 
 
 _Session = Annotated[str, _doc("path of a session, as list_sessions tells it")]

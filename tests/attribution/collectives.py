@@ -59,5 +59,5 @@ def analysed(*marks: Mark, rank: int = 0) -> Analysis:
     return analysis
 
 
-def ledger(analysis: Analysis) -> dict[str, int]:
-    return {line.scope: line.duration_ns for line in analysis.ledger}
+def step_time_breakdown(analysis: Analysis) -> dict[str, int]:
+    return {line.scope: line.duration_ns for line in analysis.step_time_breakdown}

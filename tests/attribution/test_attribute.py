@@ -45,7 +45,7 @@ def test_launches_of_a_graph_call_belong_to_call_sites_in_order():
     assert_conserves(analysis)
 
 
-def test_a_backward_call_is_led_to_its_region_by_sequence_number():
+def test_a_backward_call_is_attributed_to_its_region_by_sequence_number():
     timeline = one_call()
     with timeline.backward(None):
         timeline.triton("triton_poi_fused_mul_0")
@@ -65,7 +65,7 @@ def test_a_backward_call_is_led_to_its_region_by_sequence_number():
     ]
 
 
-def test_graphs_with_one_key_are_told_apart_by_region():
+def test_graphs_with_one_key_are_distinguished_by_region():
     timeline = Timeline()
     for region in ("1/0", "0/0"):
         with timeline.forward("fkey", region=region):
@@ -243,7 +243,7 @@ def test_an_empty_trace_has_an_empty_analysis():
     assert (len(analysis.idle), analysis.ledger, analysis.notes) == (0, (), ())
 
 
-def test_failures_of_capture_are_told():
+def test_failures_of_capture_are_reported():
     recording = Recording(one_call().trace(), gaps=(Gap("capture_failed", "no wrapper"),))
     assert attribute(recording).notes[-1] == "capture_failed: no wrapper"
 
@@ -273,7 +273,7 @@ def test_a_graph_that_its_generated_code_tells_of_has_the_remedy_in_the_notes():
     assert "`profiler-ext run --recompile`" in note
 
 
-def test_of_a_told_backward_graph_no_forward_nodes_are_missed():
+def test_of_a_reported_backward_graph_no_forward_nodes_are_missed():
     backward_node = changed(NODES[0], partitioner_tag="is_backward")
     backward = graph([backward_node], SITES[:1], key="fother", is_backward=True)
     told = replace(backward, provenance=replace(backward.provenance, is_inferred=True))

@@ -18,7 +18,7 @@ from tests.handmade import Mark
 MAIN, AUTOGRAD, WORKER = Thread(100, 100), Thread(100, 101), Thread(100, 102)
 
 
-def told(analysis: Analysis) -> list[tuple[str, str, int]]:
+def reported(analysis: Analysis) -> list[tuple[str, str, int]]:
     found = analysis.communication
     return [
         (found.collective[row], found.process_group[row], int(found.exposed_ns[row]))
@@ -30,19 +30,19 @@ def test_a_collective_that_began_first_hides_no_work() -> None:
     marks = [*collective(100, 500, 1), *ran("gemm", 200, 300, 2), *ran("gemm", 450, 600, 3)]
     analysis = analysed(step(0, 1000), *marks)
     assert ledger(analysis) == {"communication": 250, "eager": 250, "idle": 100}
-    assert told(analysis) == [("allreduce", "dp", 250)]
+    assert reported(analysis) == [("allreduce", "dp", 250)]
 
 
 def test_a_collective_that_work_covers_whole_is_overlapped() -> None:
     analysis = analysed(step(0, 1000), *ran("gemm", 100, 600, 1), *collective(200, 500, 2))
     assert ledger(analysis) == {"eager": 500, "idle": 100}
-    assert told(analysis) == [("allreduce", "dp", 0)]
+    assert reported(analysis) == [("allreduce", "dp", 0)]
 
 
 def test_two_collectives_at_once_are_exposed_once() -> None:
     analysis = analysed(step(0, 1000), *collective(100, 500, 1), *collective(300, 700, 2))
     assert ledger(analysis) == {"communication": 600, "idle": 100}
-    assert told(analysis) == [("allreduce", "dp", 400), ("allreduce", "dp", 200)]
+    assert reported(analysis) == [("allreduce", "dp", 400), ("allreduce", "dp", 200)]
 
 
 def test_work_without_length_within_a_collective_takes_nothing_of_it() -> None:
@@ -52,14 +52,14 @@ def test_work_without_length_within_a_collective_takes_nothing_of_it() -> None:
 
 def test_a_kernel_alone_tells_its_collective_by_its_name() -> None:
     analysis = analysed(step(0, 1000), *ran(ALL_REDUCE, 100, 200, 1))
-    assert told(analysis) == [("allreduce", "", 100)]
+    assert reported(analysis) == [("allreduce", "", 100)]
 
 
 def test_a_device_that_ran_nothing_but_a_collective_without_length_is_idle() -> None:
     wait = Mark("cudaStreamSynchronize", "cuda_runtime", MAIN, 300, 10)
     analysis = analysed(step(0, 1000), wait, *collective(100, 100, 1))
     assert ledger(analysis) == {"idle": 100}
-    assert told(analysis) == [("allreduce", "dp", 0)]
+    assert reported(analysis) == [("allreduce", "dp", 0)]
 
 
 # Ranks
@@ -68,8 +68,8 @@ def test_a_device_that_ran_nothing_but_a_collective_without_length_is_idle() -> 
 def two(first: list[Mark], second: list[Mark], until_ns: int = 1000) -> tuple[Analysis, Analysis]:
     one = analysed(step(0, until_ns), *first)
     other = analysed(step(0, until_ns), *second, rank=1)
-    told = with_skew([one, other])
-    return told[0], told[1]
+    reported = with_skew([one, other])
+    return reported[0], reported[1]
 
 
 def waiting(analysis: Analysis) -> list[tuple[int | None, int | None]]:
@@ -175,7 +175,7 @@ def test_a_group_of_one_rank_is_whole_and_waits_for_nobody() -> None:
     assert waiting(first) == waiting(second) == [(0, 0)]
 
 
-def test_a_group_whose_size_is_not_told_may_have_ranks_that_are_missing() -> None:
+def test_a_group_whose_size_is_not_reported_may_have_ranks_that_are_missing() -> None:
     own = [
         collectives_of(analysed(step(0, 1000), *collective(start, 510, 1, ranks=None), rank=rank))
         for rank, start in enumerate((100, 400))
@@ -188,7 +188,7 @@ def test_a_group_whose_size_is_not_told_may_have_ranks_that_are_missing() -> Non
     assert MatchedCollectives(own, 3).waited(0).waiting_ns.tolist() == [None]
 
 
-def test_where_the_group_s_size_is_not_told_it_is_all_ranks() -> None:
+def test_where_the_group_s_size_is_not_reported_it_is_all_ranks() -> None:
     first, _ = two(collective(100, 510, 1, ranks=None), collective(400, 510, 1, ranks=None))
     assert waiting(first) == [(300, 0)]
 
@@ -243,10 +243,10 @@ def launched(draw: st.DrawFn) -> list[list[Mark]]:
         )
         device, stream = draw(st.integers(0, 1)), draw(st.sampled_from([7, 20]))
         (start, end), (begun, over) = draw(spans(1200)), draw(spans(1000))
-        told = {"correlation": number}
-        on_device = told | {"device": device, "stream": stream}
+        reported = {"correlation": number}
+        on_device = reported | {"device": device, "stream": stream}
         thread = draw(st.sampled_from([MAIN, AUTOGRAD, WORKER]))
-        call = Mark("cudaMemcpyAsync", "cuda_runtime", thread, begun, over - begun, told)
+        call = Mark("cudaMemcpyAsync", "cuda_runtime", thread, begun, over - begun, reported)
         kernel = Mark(name, category, Thread(device, stream), start, end - start, on_device)
         found.append([kernel, *([call] if draw(st.booleans()) else [])])
     return found

@@ -155,7 +155,7 @@ def test_a_replay_that_lost_a_kernel_leads_nothing_to_a_wrong_line(seed):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_undamaged_programs_are_led_to_every_line(seed):
+def test_undamaged_programs_are_attributed_to_every_line(seed):
     program = _program(np.random.default_rng(seed))
     for timeline in (_called(program), _replayed(program)):
         marks = _tagged(timeline)

@@ -159,7 +159,7 @@ def test_what_the_profiler_does_while_nothing_else_goes_on_is_its_own() -> None:
     ]
 
 
-def test_what_the_profiler_does_beside_a_busy_thread_is_not_what_holds_it_up() -> None:
+def test_what_the_profiler_does_next_to_a_busy_thread_is_not_what_holds_it_up() -> None:
     taken = Mark("Buffer Flush", "overhead", PROFILER, 100, 200)
     ops = [op("aten::mm", start, start + 30) for start in range(100, 300, 50)]
     marks = (STEP, *ops, taken, launch(1, 400, 410), ran(1, 410, 1000))
@@ -179,7 +179,7 @@ def test_until_a_collective_of_the_cpu_is_over_it_waits_for_another_rank() -> No
     ]
 
 
-def test_beside_a_collective_that_nothing_waits_for_the_cpu_works() -> None:
+def test_next_to_a_collective_that_nothing_waits_for_the_cpu_works() -> None:
     barrier = (op("c10d::allreduce_", 0, 20), annotation("gloo:all_reduce", 50, 300, OTHER))
     works = (STEP, *barrier, op("aten::mul", 40, 60), launch(1, 350, 360), ran(1, 360, 1000))
     assert "other_rank" not in {cause for cause, _, _ in causes(*works)}

@@ -187,7 +187,7 @@ def test_without_lines_the_reason_is_that_of_the_recording(
     assert times(analysed(marks, None, *gaps)) == [(1, 0, None, None, None, told, 90)]
 
 
-def test_where_the_clocks_cannot_be_tied_no_line_is_told() -> None:
+def test_where_the_clocks_cannot_be_tied_no_line_is_reported() -> None:
     marks = [step(1, 0, 101), kernel(30, 10), kernel(100, 1)]
     analysis = analysed(marks, lines(99, main=[(-5, LOSS)]), marked=False)
     assert times(analysis) == [(1, 0, None, None, None, "lines_failed", 90)]

@@ -18,7 +18,7 @@ from tests.handmade import pieces
 WAITS = (IdleCause.SYNCHRONISATION, IdleCause.AFTER_SYNCHRONISATION)
 
 
-def told(analysis: Analysis) -> set[tuple[str, int | None, int | None]]:
+def reported(analysis: Analysis) -> set[tuple[str, int | None, int | None]]:
     """Return the line of each piece, and that of its cause, where the cause is a wait."""
     assert_conserves(analysis)
     return {
@@ -44,7 +44,7 @@ def waiting(*, compiled: bool, in_op: bool) -> Analysis:
 
 
 def test_it_is_the_line_of_the_launch_before_it_in_its_op() -> None:
-    assert told(waiting(compiled=True, in_op=True)) == {
+    assert reported(waiting(compiled=True, in_op=True)) == {
         (IdleCause.SYNCHRONISATION, 5, 5),
         (IdleCause.AFTER_SYNCHRONISATION, None, 5),
     }
@@ -52,7 +52,7 @@ def test_it_is_the_line_of_the_launch_before_it_in_its_op() -> None:
 
 @pytest.mark.parametrize(("compiled", "in_op"), [(True, False), (False, True)])
 def test_a_wait_outside_of_ops_or_of_compiled_graphs_has_none(compiled: bool, in_op: bool) -> None:
-    assert told(waiting(compiled=compiled, in_op=in_op)) == {
+    assert reported(waiting(compiled=compiled, in_op=in_op)) == {
         (IdleCause.SYNCHRONISATION, None, None),
         (IdleCause.AFTER_SYNCHRONISATION, None, None),
     }
@@ -60,7 +60,7 @@ def test_a_wait_outside_of_ops_or_of_compiled_graphs_has_none(compiled: bool, in
 
 def test_on_a_gpu_copies_to_the_host_wait_at_their_lines() -> None:
     analysis = profiler_ext.load(FOLDER / f"partitioned{SUFFIX}").analysis
-    assert told(analysis) == {
+    assert reported(analysis) == {
         (IdleCause.SYNCHRONISATION, 76, 76),
         (IdleCause.SYNCHRONISATION, 77, 77),
         (IdleCause.AFTER_SYNCHRONISATION, None, 76),

@@ -58,7 +58,7 @@ def test_each_device_is_busy_by_itself():
     assert _busy(marks) == [(0, [0], [0], [10]), (1, [1], [5], [15])]
 
 
-def test_the_ledger_of_a_step_counts_what_the_device_did_within_it():
+def test_the_step_time_breakdown_of_a_step_counts_what_the_device_did_within_it():
     table = _table([_kernel(0, 10), _kernel(12, 10), _kernel(30, 100)])
     step = Step.on_cpu(1, 5, 50)
     in_graph = table.start_ns == 12
@@ -69,7 +69,7 @@ def test_the_ledger_of_a_step_counts_what_the_device_did_within_it():
     )
 
 
-def test_what_was_led_to_a_line_against_the_backward_tag_is_a_line_of_its_own():
+def test_what_was_attributed_to_a_line_against_the_backward_tag_is_a_line_of_its_own():
     table = _table([_kernel(0, 10), _kernel(10, 20), _kernel(30, 5)], level="line")
     in_graph, corrected = table.start_ns < 30, table.start_ns >= 10
     assert break_down_steps(
@@ -160,7 +160,7 @@ def test_idle_spans_tell_what_the_cpu_did():
     ]
 
 
-def test_an_idle_span_is_not_told_by_a_mark_of_this_package():
+def test_an_idle_span_is_not_reported_by_a_mark_of_this_package():
     marks = [
         Mark("ProfilerStep#1", "user_annotation", MAIN, 0, 200, {}),
         Mark("aten::outer", "cpu_op", MAIN, 0, 200, {}),
@@ -206,7 +206,7 @@ def test_a_step_in_the_middle_that_enqueued_nothing_is_a_step():
     assert [step.number for step in attribute(Recording(trace(marks))).steps] == [0, 1]
 
 
-def test_overlapping_steps_each_have_their_wall_time_in_the_ledger():
+def test_overlapping_steps_each_have_their_wall_time_in_the_step_time_breakdown():
     table = _table([_kernel(2, 4), _kernel(8, 10), _kernel(30, 5)])
     steps = [Step.on_cpu(0, 0, 40), Step.on_cpu(1, 4, 12), Step.on_cpu(2, 10, 10)]
     lines = break_down_steps(

@@ -91,7 +91,7 @@ def test_a_launch_without_a_call_that_nothing_waited_behind_was_enqueued_as_it_r
     assert rows(analysis, "step") == [(0,), (0,), (1,)]
 
 
-def test_what_goes_on_beside_the_next_step_does_not_hold_it_up() -> None:
+def test_what_goes_on_next_to_the_next_step_does_not_hold_it_up() -> None:
     steps = [step(0, 0, 30), step(1, 30, 60), step(2, 60, 90)]
     own = [*ran(10, 11, 100), *ran(40, 100, 200), *ran(70, 200, 300)]
     analysis = analysed(*steps, *own, *ran(12, 13, 280, COPY, category="gpu_memcpy"))

@@ -59,7 +59,7 @@ class Mark:
     label: str
 
 
-def beside(frame: Any, spots: Sequence[tuple[str, str, str]]) -> list[Mark]:
+def next_to(frame: Any, spots: Sequence[tuple[str, str, str]]) -> list[Mark]:
     """Return marks beside elements of a page.
 
     Args:

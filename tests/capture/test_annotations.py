@@ -86,7 +86,7 @@ def graph(*places: tuple[tuple[Frame, ...], Labels]) -> DynamoGraph:
     )
 
 
-def test_equal_labels_on_several_lines_are_told_apart_by_the_line() -> None:
+def test_equal_labels_on_several_lines_are_distinguished_by_the_line() -> None:
     nodes = tuple(
         fx_node(name, "aten.mm", stack=stack, annotation=label)
         for name, stack, label in (("a", ON_1, OLD), ("b", ON_2, OLD), ("c", ON_2, ()))

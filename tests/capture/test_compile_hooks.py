@@ -111,7 +111,7 @@ def test_without_a_place_of_theirs_capture_begins_and_says_what_is_lost(
     assert [each.kind for each in compiles if each.kind in DIRECT] == [*DIRECT]
 
 
-def test_a_function_that_dynamo_gives_up_is_told_with_its_failure() -> None:
+def test_a_function_that_dynamo_gives_up_is_reported_with_its_failure() -> None:
     def given_up(x: torch.Tensor) -> torch.Tensor:
         for _ in range(2):
             x = x + 1
@@ -142,7 +142,7 @@ def fails(graph: object, inputs: object) -> None:
         ({"backend": fails}, torch._dynamo.exc.BackendCompilerFailed),
     ],
 )
-def test_an_error_of_torchs_is_the_programs_and_is_told(
+def test_an_error_of_torchs_is_the_programs_and_is_reported(
     options: dict[str, Any], error: type[Exception]
 ) -> None:
     captured = enabled()

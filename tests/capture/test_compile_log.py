@@ -104,7 +104,7 @@ def test_a_compile_that_makes_no_graph_has_no_number_of_an_older_one() -> None:
     )
 
 
-def test_what_another_thread_is_at_beside_a_compile_is_no_time_of_it() -> None:
+def test_what_another_thread_is_at_next_to_a_compile_is_no_time_of_it() -> None:
     log = CompileLog(Numbers())
 
     def tune() -> None:

@@ -57,7 +57,7 @@ def reason_of(lines: list[str]) -> str:
     return "\n".join(lines[:end]).removeprefix(REASON).strip()
 
 
-def test_every_graph_break_is_told_with_torchs_reason_and_line() -> None:
+def test_every_graph_break_is_reported_with_torchs_reason_and_line() -> None:
     of_torch = [
         [compile_id, head["file"], int(head["line"]), reason_of(lines)]
         for compile_id, head, lines in logged("graph_breaks", BREAK)
@@ -67,7 +67,7 @@ def test_every_graph_break_is_told_with_torchs_reason_and_line() -> None:
     assert ours == of_torch
 
 
-def test_every_recompilation_is_told_with_the_guards_that_failed() -> None:
+def test_every_recompilation_is_reported_with_the_guards_that_failed() -> None:
     of_torch = [
         {
             "id": compile_id,
@@ -92,7 +92,7 @@ def guards_of(lines: list[str]) -> list[list[Any]]:
     return found
 
 
-def test_what_dynamo_gave_up_is_told_and_nothing_else_is_missing() -> None:
+def test_what_dynamo_gave_up_is_reported_and_nothing_else_is_missing() -> None:
     assert ran()[0]["failures"] == [
         ["branches", "Unsupported"],  # the limit of recompilations
         ["breaks_in_a_loop", "Unsupported"],

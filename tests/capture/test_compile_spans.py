@@ -48,7 +48,7 @@ def test_a_compile_parts_into_phases_that_add_up() -> None:
     assert sum(each.duration_ns for each in found) == 1000
 
 
-def test_of_a_clock_that_was_set_back_only_the_sum_is_told() -> None:
+def test_of_a_clock_that_was_set_back_only_the_sum_is_reported() -> None:
     outermost = tree("dynamo", 0, 100)
     tree("backend_compile", 10, 130, outermost)
     assert times(outermost) == (CompileTime(CompilePhase.OTHER, 100),)
@@ -100,14 +100,14 @@ def timed_in(path: Path) -> set[str]:
     if "dynamo_timed" not in text:
         return set()
     calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
-    return {name for call in calls if name_of(call.func) == "dynamo_timed" for name in told(call)}
+    return {n for each in calls if name_of(each.func) == "dynamo_timed" for n in reported(each)}
 
 
 def name_of(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def told(call: ast.Call) -> set[str]:
+def reported(call: ast.Call) -> set[str]:
     """The name that torch gives the span; none where it is made as torch runs."""
     phase = next((word.value for word in call.keywords if word.arg == "phase_name"), None)
     given = phase or next(iter(call.args), None)

@@ -223,7 +223,7 @@ def breaking(gradient):
 
 
 @pytest.mark.usefixtures("fresh_torch")
-def test_what_follows_a_graph_break_in_a_hook_and_sizes_that_vary_are_led_too() -> None:
+def test_what_follows_a_graph_break_in_a_hook_and_sizes_that_vary_are_attributed_too() -> None:
     profiler_ext.enable(strict=True)
     # With sizes that vary torch compiles the backward at once, and wipes the graph it keeps.
     below, above = (torch.compile(Layer(), dynamic=True) for _ in range(2))
@@ -248,7 +248,7 @@ class Convolution(torch.nn.Module):
 
 @pytest.mark.usefixtures("fresh_torch")
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_an_op_with_several_results_is_led_by_them(is_cached: bool) -> None:
+def test_an_op_with_several_results_is_attributed_by_them(is_cached: bool) -> None:
     def train() -> None:
         y = torch.compile(Convolution())(torch.ones(2, 4, 8, 8, requires_grad=True))
         y.backward(torch.ones_like(y))

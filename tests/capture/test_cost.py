@@ -53,7 +53,7 @@ def test_a_constant_costs_nothing_in_a_kernel_that_only_reads_it() -> None:
     assert kernel_cost.weights((zeros,), stored=set()) == (1,)
 
 
-def test_a_value_that_each_of_two_kernels_makes_anew_is_stored_by_neither() -> None:
+def test_a_value_that_each_of_two_kernels_makes_again_is_stored_by_neither() -> None:
     graph = Graph()
     sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
     here = graph.call(aten.neg.default, [sin])

@@ -51,7 +51,7 @@ def lost(each: GraphInstance) -> GraphInstance:
     return replace(each, provenance=None, nodes=(), gaps=(WHY,))
 
 
-def test_where_nothing_failed_all_is_told():
+def test_where_nothing_failed_all_is_reported():
     assert without_failed_records(GRAPHS, (), Known()) == GRAPHS
 
 

@@ -268,7 +268,7 @@ def test_what_fails_when_a_graph_is_sealed_costs_no_node_its_line(place, step):
 
 
 @pytest.mark.parametrize("place", FINDERS)
-def test_what_is_not_found_in_a_graph_costs_what_is_told_by_it(place, step):
+def test_what_is_not_found_in_a_graph_costs_what_is_reported_by_it(place, step):
     records = failed(place)
     assert_nodes(place, records, step.sound, FINDERS[place])
     assert_sites(records, step.sound, set())

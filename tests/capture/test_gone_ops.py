@@ -21,7 +21,7 @@ class Rotated(torch.nn.Module):
         return torch.cat((first * angles.cos(), rest), -1)
 
 
-def test_the_number_of_a_slice_that_is_gone_links_nothing_to_the_cosine_beside_it(
+def test_the_number_of_a_slice_that_is_gone_links_nothing_to_the_cosine_next_to_it(
     fresh_torch: Path,
 ) -> None:
     with stubbed("cpu"):

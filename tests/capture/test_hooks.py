@@ -172,7 +172,7 @@ def test_a_function_is_given_back_to_the_class_that_it_was_taken_from(
     assert attributes_of_owners() == before
 
 
-def test_a_module_that_the_program_took_out_is_not_loaded_anew(
+def test_a_module_that_the_program_took_out_is_not_loaded_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph, inductor = torch._inductor.output_code.CompiledFxGraph, torch._inductor

@@ -32,7 +32,7 @@ def test_the_number_links_where_one_forward_node_carries_it() -> None:
     assert joint_of(graph, grad).findings.links == {"cos": Link("sin", "seq_nr")}
 
 
-def test_nodes_that_share_a_number_are_told_apart_by_source_function() -> None:
+def test_nodes_that_share_a_number_are_distinguished_by_source_function() -> None:
     graph = Graph()
     x = graph.given("x", 4)
     graph.call(aten.embedding.default, [x, x], name="embedding", seq_nr=7, **FORWARD,
@@ -44,7 +44,7 @@ def test_nodes_that_share_a_number_are_told_apart_by_source_function() -> None:
     assert joint_of(graph, grad).findings.links == {"grad": Link("embedding", "seq_nr_and_source")}
 
 
-def test_nodes_that_share_number_and_function_are_told_apart_by_module() -> None:
+def test_nodes_that_share_number_and_function_are_distinguished_by_module() -> None:
     graph = Graph()
     x = graph.given("x", 4)
     for layer in ("a", "b"):
@@ -110,24 +110,24 @@ def line(name: str) -> str:
     return frame_text("/src/model.py", 1, name, f"{name}()")
 
 
-def told(name: str, **meta: Any) -> NodeSnapshot:
+def reported(name: str, **meta: Any) -> NodeSnapshot:
     return snapshot(name, meta)
 
 
 def test_a_product_merged_with_a_sum_of_gradients_has_the_products_line() -> None:
-    product = told("mm", stack_trace=line("product"))
-    summed = told("add", stack_trace=line("sum"), is_gradient_acc=True)
-    new = told("addmm")
+    product = reported("mm", stack_trace=line("product"))
+    summed = reported("add", stack_trace=line("sum"), is_gradient_acc=True)
+    new = reported("addmm")
     assert new.filled_by([product, summed]).lineage.stack == product.lineage.stack
     filled = new.filled_by([summed]).lineage
     assert (filled.stack, filled.is_gradient_acc) == (summed.lineage.stack, True)
 
 
 def test_what_a_pattern_lost_comes_from_the_last_node_it_replaced() -> None:
-    first = told("mm", stack_trace=line("first"), seq_nr=1)
-    last = told("add", stack_trace=line("last"), seq_nr=2, source_fn_stack=[("add", None)])
-    new = told("addmm", seq_nr=None, partitioner_tag="is_backward")
-    assert new.filled_by([first, last, told("view")]) == NodeSnapshot(
+    first = reported("mm", stack_trace=line("first"), seq_nr=1)
+    last = reported("add", stack_trace=line("last"), seq_nr=2, source_fn_stack=[("add", None)])
+    new = reported("addmm", seq_nr=None, partitioner_tag="is_backward")
+    assert new.filled_by([first, last, reported("view")]) == NodeSnapshot(
         "addmm",
         replace(last.lineage, partitioner_tag="is_backward", mechanism=None),
         last.stack_text,
@@ -135,8 +135,8 @@ def test_what_a_pattern_lost_comes_from_the_last_node_it_replaced() -> None:
 
 
 def test_a_node_that_lost_nothing_is_left_as_it_is() -> None:
-    whole = told("mm", stack_trace=line("own"), seq_nr=9)
-    old = told("old", stack_trace=line("old"), seq_nr=1, nn_module_stack=module_stack("a"))
+    whole = reported("mm", stack_trace=line("own"), seq_nr=9)
+    old = reported("old", stack_trace=line("old"), seq_nr=1, nn_module_stack=module_stack("a"))
     assert whole.filled_by([old]) == whole
 
 
@@ -144,9 +144,9 @@ def test_a_node_that_lost_nothing_is_left_as_it_is() -> None:
 def test_a_joint_graph_none_of_whose_nodes_says_what_torch_says_is_refused(gone: str) -> None:
     graph = Graph()
     given = graph.given("tangents_1", 4)
-    told = {**BACKWARD, "original_aten": aten.cos.default}
-    first = graph.call(aten.cos.default, [given], name="cos", **told)
-    graph.call(aten.sin.default, [given], name="sin", **told)
+    reported = {**BACKWARD, "original_aten": aten.cos.default}
+    first = graph.call(aten.cos.default, [given], name="cos", **reported)
+    graph.call(aten.sin.default, [given], name="sin", **reported)
     assert joint_of(graph, first).names == {"cos", "sin"}
     del first.meta[gone]
     joint_of_again = describe_joint(torch.fx.GraphModule(torch.nn.Module(), graph.graph), {})

@@ -41,7 +41,7 @@ def lines_of(tmp_path: Path, body: str, names: str = "x", values: str = "x,") ->
         ("y = torch.sin(x) * 1.000244140625; z = y[i] * 1.000732421875; return z + y", 4),
     ],
 )
-def test_a_scatter_and_what_it_writes_into_are_told_apart(
+def test_a_scatter_and_what_it_writes_into_are_distinguished(
     tmp_path: Path, body: str, lines: int
 ) -> None:
     score = lines_of(tmp_path, body, "x, i", "x, i")

@@ -64,7 +64,9 @@ def ready(artifact: Any, *, is_replayed: bool = True) -> tuple[Registry, GraphIn
     return registry, registry.graphs[index]
 
 
-def test_kernels_are_kept_for_another_process_and_damage_is_told_by_name(fresh_torch: Path) -> None:
+def test_kernels_are_kept_for_another_process_and_damage_is_named(
+    fresh_torch: Path,
+) -> None:
     artifact = Artifact(WHOLE)
     registry, first = ready(artifact)
     assert (first.library_kernels, first.stored_kernels) == ((), ())
@@ -89,7 +91,7 @@ def learnt(artifact: Any, kernels: LibraryKernels = KERNELS) -> None:
     registry.learn(graph.index, kernels)
 
 
-def learns_anew(artifact: Any) -> bool:
+def learns_again(artifact: Any) -> bool:
     """Tell whether a process of its own profiles a call of the artifact."""
     registry, _ = ready(artifact)
     return registry.take_unprofiled(artifact) is not None
@@ -104,19 +106,19 @@ def of(site: CallSite, *nodes: FxNode) -> Artifact:
 def test_what_one_process_learnt_no_other_profiles_a_call_for(fresh_torch: Path) -> None:
     artifact = Artifact(WHOLE)
     learnt(artifact)
-    assert not learns_anew(artifact)
+    assert not learns_again(artifact)
     other = Artifact(WHOLE)
     other._fx_graph_cache_key = "fother"
-    assert learns_anew(other)
+    assert learns_again(other)
 
 
-def test_what_only_a_warm_up_told_is_kept_for_no_other_process(fresh_torch: Path) -> None:
+def test_what_only_a_warm_up_reported_is_kept_for_no_other_process(fresh_torch: Path) -> None:
     artifact = Artifact(WHOLE)
     registry, graph = ready(artifact)
     registry.take_unprofiled(artifact)
     registry.learn(graph.index, KERNELS)
     assert (registry.graphs[0].library_kernels, ready(artifact)[1].stored_kernels) == (KERNELS, ())
-    assert learns_anew(artifact)
+    assert learns_again(artifact)
 
 
 def _tells_other_device(patch: pytest.MonkeyPatch) -> None:
@@ -148,8 +150,8 @@ def test_where_libraries_may_choose_others_each_learns_for_itself(
     learnt(artifact)
     with monkeypatch.context() as patch:
         change(patch)
-        assert (learns_anew(artifact), ready(artifact)[1].stored_kernels) == (True, ())
-    assert not learns_anew(artifact)
+        assert (learns_again(artifact), ready(artifact)[1].stored_kernels) == (True, ())
+    assert not learns_again(artifact)
 
 
 def test_what_is_found_fastest_by_trying_each_process_sees_for_itself(
@@ -162,26 +164,26 @@ def test_what_is_found_fastest_by_trying_each_process_sees_for_itself(
             patch.setattr(torch.backends.cudnn, "benchmark", is_tried_out)
             for artifact in (convolution, product):
                 learnt(artifact)
-            assert (learns_anew(convolution), learns_anew(product)) == (is_tried_out, False)
+            assert (learns_again(convolution), learns_again(product)) == (is_tried_out, False)
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda.tunable, "is_enabled", lambda: True)
-    assert learns_anew(product)
+    assert learns_again(product)
 
 
 def test_sizes_that_are_open_each_process_sees_for_itself(fresh_torch: Path) -> None:
     spec = TensorSpec("float32", ("s0", 4), (4, 1), "cuda")
     artifact = of(MM, fx_node("mm_0", "aten.mm", outputs=(spec,)))
     learnt(artifact)
-    assert (learns_anew(artifact), ready(artifact)[1].stored_kernels) == (True, KERNELS)
+    assert (learns_again(artifact), ready(artifact)[1].stored_kernels) == (True, KERNELS)
 
 
 def test_what_no_process_saw_of_a_graph_the_next_one_adds(fresh_torch: Path) -> None:
     both = (*WHOLE.call_sites, dataclasses.replace(MM, ordinal=2, path="2"))
     artifact = Artifact(with_digest(dataclasses.replace(WHOLE, call_sites=both)))
     learnt(artifact)
-    assert learns_anew(artifact)
+    assert learns_again(artifact)
     learnt(artifact, ((2, ("cublas",)),))
-    assert not learns_anew(artifact)
+    assert not learns_again(artifact)
     assert ready(artifact)[1].stored_kernels == (*KERNELS, (2, ("cublas",)))
 
 
@@ -189,7 +191,7 @@ def test_a_graph_without_a_key_is_learnt_of_in_each_process(fresh_torch: Path) -
     artifact = Artifact(WHOLE)
     artifact._fx_graph_cache_key = None
     learnt(artifact)
-    assert learns_anew(artifact)
+    assert learns_again(artifact)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ def test_a_graph_without_a_key_is_learnt_of_in_each_process(fresh_torch: Path) -
         (("cublas", "new", "cublas", "other"), "ambiguous_extern_run"),
     ],
 )
-def test_what_replays_contradict_leads_to_no_line_and_the_next_process_learns_anew(
+def test_what_replays_contradict_leads_to_no_line_and_the_next_process_learns_again(
     ran: tuple[str, ...], gap: str | None, fresh_torch: Path
 ) -> None:
     both = (*WHOLE.call_sites, dataclasses.replace(MM, ordinal=2, path="2"))
@@ -217,10 +219,10 @@ def test_what_replays_contradict_leads_to_no_line_and_the_next_process_learns_an
         [(None, gap)] * len(ran) if gap else [(at, "stale_source_line") for at in (1, 1, 1, 2)]
     )
     capture.learn(analysis)
-    assert learns_anew(artifact) == (gap is not None)
+    assert learns_again(artifact) == (gap is not None)
 
 
-def test_where_it_cannot_be_told_by_what_libraries_choose_a_graph_has_its_record(
+def test_where_it_cannot_be_reported_by_what_libraries_choose_a_graph_has_its_record(
     fresh_torch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accelerator, "choice_digest", lambda: 1 // 0)
@@ -258,7 +260,7 @@ def test_no_call_is_profiled_before_somebody_asks_for_recordings(fresh_torch: Pa
         assert Seen.calls == expected
 
 
-def test_what_a_later_call_does_not_tell_stays_as_an_earlier_one_told_it(
+def test_what_a_later_call_does_not_tell_stays_as_an_earlier_one_reported_it(
     fresh_torch: Path,
 ) -> None:
     registry, graph = ready(Artifact(WHOLE))

@@ -65,7 +65,7 @@ def known(
     return Compilation(lambda _: joint, dynamo, replaced=rows)
 
 
-def test_what_torch_says_is_told_where_nothing_else_is_known() -> None:
+def test_what_torch_says_is_reported_where_nothing_else_is_known() -> None:
     assert found_of(call(**OWN), known()) == ("own", Mechanism.OWN)
     assert found_of(call(), known()) == ("", None)
 
@@ -230,7 +230,7 @@ def test_in_a_graph_of_a_call_a_name_leads_through_the_calls_and_which_of_their_
     assert found["sin"].joint_name is None
 
 
-def test_what_is_led_elsewhere_than_its_metadata_says_is_told() -> None:
+def test_what_is_attributed_elsewhere_than_its_metadata_says_is_reported() -> None:
     found = JointFindings(overwritten={"a": line("a")}, gradients={"b": None})
     region = TracedFrom(lineages={"c": line("c")})
     joint = JointGraph("j", frozenset("abcd"), findings=found, region=region)

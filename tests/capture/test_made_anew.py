@@ -30,7 +30,7 @@ def _modules(places: dict[str, Lineage]) -> dict[str, str]:
     return {name: place.modules[0].path for name, place in places.items()}
 
 
-def test_each_view_of_a_chain_that_is_made_anew_stands_where_its_own_first_one_does() -> None:
+def test_each_view_of_a_chain_that_is_made_again_stands_where_its_own_first_one_does() -> None:
     creations = {
         "alias": view("alias", "base", "first"),
         "view": view("view", "alias", "second"),
@@ -98,7 +98,7 @@ class TurnedWaves(torch.nn.Module):
         return torch.fft.irfft(turned)
 
 
-def test_each_view_of_a_gradient_that_is_made_anew_differentiates_the_view_that_it_turns_back(
+def test_each_view_of_a_gradient_that_is_made_again_differentiates_the_view_that_it_turns_back(
     fresh_torch: Path,
 ) -> None:
     with stubbed("cpu"):

@@ -163,7 +163,7 @@ def test_a_block_that_was_compiled_and_then_sharded_is_named_as_the_user_holds_i
     )
 
 
-def test_a_block_that_the_user_holds_beside_its_wrapper_keeps_its_own_name() -> None:
+def test_a_block_that_the_user_holds_next_to_its_wrapper_keeps_its_own_name() -> None:
     model = nn.ModuleDict({"block": nn.Linear(1, 1)})
     model["compiled"] = torch.compile(model["block"], backend="eager")
     assert HeldModules().frames_of([model["block"], model["compiled"]]) == (

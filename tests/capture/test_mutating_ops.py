@@ -112,7 +112,7 @@ def test_the_backward_of_an_op_that_mutates_leads_to_the_op_in_its_own_layer(
     }
 
 
-def test_sums_of_gradients_stand_where_the_value_was_made_though_others_are_summed_beside_it(
+def test_sums_of_gradients_stand_where_the_value_was_made_though_others_are_summed_next_to_it(
     fresh_torch: Path,
 ) -> None:
     inputs = (torch.rand(4, 6, requires_grad=True), torch.rand(6, requires_grad=True))

@@ -42,7 +42,7 @@ def found_of(*nodes: torch.fx.Node, mutated: Lineages) -> Lineages:
     return mutated_input(stage.with_lineages(own_metadata(stage)))
 
 
-def test_a_copy_is_led_to_the_op_that_mutated_and_not_to_the_value_it_wrote() -> None:
+def test_a_copy_is_attributed_to_the_op_that_mutated_and_not_to_the_value_it_wrote() -> None:
     graph = Graph()
     buffer, x = graph.given("buffer", 4), graph.given("x", 4)
     value = graph.call(aten.sin.default, [x], name="sin", stack_trace="of the value")
@@ -55,7 +55,7 @@ def test_a_copy_is_led_to_the_op_that_mutated_and_not_to_the_value_it_wrote() ->
     assert found_of(copy, value, mutated=found) == {"copy_": expected}
 
 
-def test_a_value_without_a_stack_is_led_on_to_what_it_was_made_of() -> None:
+def test_a_value_without_a_stack_is_attributed_on_to_what_it_was_made_of() -> None:
     graph = Graph()
     buffer = graph.given("buffer", 4)
     made = graph.call(aten.add.Tensor, [buffer, 1], name="add", **MUTATING)

@@ -40,7 +40,7 @@ def test_a_nested_graph_s_sites_stand_at_each_of_its_calls():
     ]
 
 
-def test_branches_are_told_apart_by_their_names():
+def test_branches_are_distinguished_by_their_names():
     branches = (NestedGraph("true", "t", "true_0"), NestedGraph("false", "f", "false_0"))
     nested = {"t": [_site("a")], "f": [_site("b")]}
     assert _placed([PendingCall(_node("cond"), branches)], nested) == [

@@ -28,7 +28,7 @@ def trained(**options: bool) -> tuple[GraphInstance, ...]:
     return capture.graphs
 
 
-def told(graphs: tuple[GraphInstance, ...]) -> list[tuple[CacheState, bool]]:
+def reported(graphs: tuple[GraphInstance, ...]) -> list[tuple[CacheState, bool]]:
     """How each graph came to be, and whether its record is known."""
     records = [graph.provenance for graph in graphs]
     known = [record is not None and not record.is_inferred for record in records]
@@ -43,14 +43,14 @@ def test_only_what_has_no_record_is_compiled_once_more_and_then_it_is_a_hit(
     with torch._functorch.config.patch(bundled_autograd_cache=bundled):
         train_once()
         without = trained()
-        assert told(without) == [(HIT, False)] * 2
+        assert reported(without) == [(HIT, False)] * 2
         assert [gap.reason for gap in without[0].gaps] == [GapReason.GRAPH_NOT_CAPTURED]
         assert "--recompile" in without[0].gaps[0].detail
         once_more = trained(recompile=True)
-        assert told(once_more) == [(compiled, True)] * 2
+        assert reported(once_more) == [(compiled, True)] * 2
         assert [graph.key for graph in once_more] == [graph.key for graph in without]
-        assert told(trained(recompile=True)) == [(HIT, True)] * 2
-        assert told(trained()) == [(HIT, True)] * 2
+        assert reported(trained(recompile=True)) == [(HIT, True)] * 2
+        assert reported(trained()) == [(HIT, True)] * 2
 
 
 def test_a_record_in_the_store_is_enough(
@@ -58,10 +58,10 @@ def test_a_record_in_the_store_is_enough(
 ) -> None:
     monkeypatch.setenv("PROFILER_EXT_RIDE", "0")
     trained()
-    assert told(trained(recompile=True)) == [(HIT, True)] * 2
+    assert reported(trained(recompile=True)) == [(HIT, True)] * 2
     (damaged, _) = sorted(fresh_torch.rglob("*.pxpr"))
     damaged.write_bytes(b"")
-    states = sorted(told(trained(recompile=True)))
+    states = sorted(reported(trained(recompile=True)))
     assert (states.count((MISS, True)), states.count((FX_HIT, True))) == (1, 1)
 
 
@@ -69,4 +69,4 @@ def test_a_record_in_the_store_is_enough(
 def test_where_torch_shall_raise_on_a_miss_nothing_is_compiled_once_more() -> None:
     with torch._functorch.config.patch(strict_autograd_cache=True):
         train_once()
-        assert told(trained(recompile=True)) == [(HIT, False)] * 2
+        assert reported(trained(recompile=True)) == [(HIT, False)] * 2

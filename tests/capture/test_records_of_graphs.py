@@ -44,7 +44,7 @@ def lines_of(graph: Any) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.usefixtures("fresh_torch")
-def test_library_calls_are_led_to_their_node_and_line_forward_and_backward() -> None:
+def test_library_calls_are_attributed_to_their_node_and_line_forward_and_backward() -> None:
     profiler_ext.enable(strict=True)
     train_once()
     forward, backward = capture().graphs
@@ -58,7 +58,7 @@ def test_library_calls_are_led_to_their_node_and_line_forward_and_backward() -> 
 
 
 @pytest.mark.usefixtures("fresh_torch")
-def test_each_state_of_the_caches_is_told_and_gives_the_same_lines() -> None:
+def test_each_state_of_the_caches_is_reported_and_gives_the_same_lines() -> None:
     profiler_ext.enable(strict=True)
     train_once()
     train_once()

@@ -37,7 +37,7 @@ def calling(name: str, **bodies: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return torch.fx.GraphModule(root, graph.graph)
 
 
-def led(before: torch.fx.GraphModule, after: torch.fx.GraphModule) -> list[list[str]]:
+def attributed(before: torch.fx.GraphModule, after: torch.fx.GraphModule) -> list[list[str]]:
     """Return the lines that the nodes of each body are led to."""
     call = NodeSnapshot("cond", Lineage())
     found = retraced(after, {"cond_1": (call,)}, carried_graphs(before))
@@ -58,21 +58,21 @@ def bare(*ops: Any) -> torch.fx.GraphModule:
     return gm
 
 
-def test_as_many_branches_as_before_are_led_in_their_order() -> None:
+def test_as_many_branches_as_before_are_attributed_in_their_order() -> None:
     before = calling("cond", yes=body(*SIN), no=body(*SIN))
     for node in before.no.graph.nodes:
         if node.op == "call_function":
             node.meta["stack_trace"] = frame_text("/src/model.py", 2, "no", "no()")
     after = calling("cond_1", yes=bare(*SIN), no=bare(*SIN))
-    assert led(before, after) == [["sin", "cos"], ["no", "no"]]
+    assert attributed(before, after) == [["sin", "cos"], ["no", "no"]]
 
 
-def test_where_a_branch_went_the_one_that_is_left_is_led_by_its_ops() -> None:
+def test_where_a_branch_went_the_one_that_is_left_is_attributed_by_its_ops() -> None:
     before = calling("cond", yes=body(*SIN), no=body(*EXP))
-    assert led(before, calling("cond_1", left=bare(*EXP))) == [["exp"]]
-    assert led(before, calling("cond_1", left=bare(*SIN))) == [["sin", "cos"]]
+    assert attributed(before, calling("cond_1", left=bare(*EXP))) == [["exp"]]
+    assert attributed(before, calling("cond_1", left=bare(*SIN))) == [["sin", "cos"]]
 
 
 def test_where_a_branch_went_and_two_may_be_what_is_left_none_is_said() -> None:
     before = calling("cond", yes=body(*SIN), no=body(*SIN))
-    assert led(before, calling("cond_1", left=bare(*SIN))) == [["", ""]]
+    assert attributed(before, calling("cond_1", left=bare(*SIN))) == [["", ""]]

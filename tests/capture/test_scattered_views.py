@@ -54,7 +54,7 @@ def test_a_copy_into_a_strided_view_is_of_the_view_that_it_differentiates():
 
 @pytest.mark.usefixtures("fresh_torch")
 @pytest.mark.filterwarnings("ignore:.*check.* is deprecated:FutureWarning")
-def test_copies_into_several_views_of_zeros_are_told_apart_by_what_they_write():
+def test_copies_into_several_views_of_zeros_are_distinguished_by_what_they_write():
     nodes = backward(corners)
     copies = [node for node in nodes if node.target.startswith("aten.copy_")]
     assert {(code(node)[:5], node.lineage.forward_node) for node in copies} == {

@@ -35,7 +35,7 @@ class OnTwoLines(OnOneLine):
 @pytest.mark.parametrize(
     ("function", "lines"), [(OnOneLine, {"return x.sin(), x.cos()  # both"}), (OnTwoLines, set())]
 )
-def test_which_of_two_values_is_summed_is_told_where_their_line_is_one(
+def test_which_of_two_values_is_summed_is_reported_where_their_line_is_one(
     function: type[torch.autograd.Function], lines: set[str]
 ) -> None:
     def step(x):

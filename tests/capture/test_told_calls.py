@@ -65,7 +65,7 @@ def last_line(node: FxNode) -> Frame:
     return expanded(node).lineage.stack[-1]
 
 
-def test_no_call_is_led_elsewhere_and_what_runs_again_is_led_nowhere(
+def test_no_call_is_attributed_elsewhere_and_what_runs_again_is_attributed_nowhere(
     compiled: list[tuple[ReadyArtifact, GraphInstance]],
 ) -> None:
     counts = []

@@ -44,7 +44,7 @@ def test_the_shares_of_each_launch_add_up_to_it(case):
     assert sums.tolist() == analysis.launches.duration_ns.tolist()
 
 
-def test_the_ledger_of_each_step_adds_up_to_its_wall_time(case):
+def test_the_step_time_breakdown_of_each_step_adds_up_to_its_wall_time(case):
     analysis = case[1].analysis
     accounted: Counter[int] = Counter()
     for line in analysis.ledger:
@@ -75,7 +75,7 @@ def test_each_case_has_facts_of_its_forward_and_of_its_backward():
 @pytest.mark.parametrize(
     "name", [name for name in RECORDED if name.startswith("cudagraphs") and "late" not in name]
 )
-def test_a_late_process_is_led_to_the_same_lines_by_the_kernels_that_a_run_kept(name):
+def test_a_late_process_is_attributed_to_the_same_lines_by_the_kernels_that_a_run_kept(name):
     run = replayed(name)
     settled = dict(run.analysis.library_kernels)
     late = [

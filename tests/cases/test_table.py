@@ -50,7 +50,7 @@ def test_torchs_provenance_places_a_launch_whose_name_has_one_set_of_lines():
     )
 
 
-def test_what_torch_places_stands_beside_what_a_name_places():
+def test_what_torch_places_stands_next_to_what_a_name_places():
     row = {"case": "cnn", "by_name": 0.25, "by_torch": 0.5, "by_torch_agreeing": 0.4, "ok": True}
     assert table_text([row]).splitlines()[:2] == [
         "case  launches  device us  to lines  by name  by torch  as ours  ok   "

@@ -24,7 +24,7 @@ def test_what_one_process_tells_of_itself_is_alike(outcomes: dict[str, Any]) -> 
     check_versions(outcomes)
 
 
-def test_another_dask_on_a_worker_is_told_with_the_command(outcomes: dict[str, Any]) -> None:
+def test_another_dask_on_a_worker_is_reported_with_the_command(outcomes: dict[str, Any]) -> None:
     ((address, worker),) = outcomes["workers"].items()
     here = outcomes["client"]["packages"]["distributed"]
     worker["packages"]["distributed"] = "2025.2.0"
@@ -36,7 +36,7 @@ def test_another_dask_on_a_worker_is_told_with_the_command(outcomes: dict[str, A
     )
 
 
-def test_another_python_of_the_scheduler_is_told(outcomes: dict[str, Any]) -> None:
+def test_another_python_of_the_scheduler_is_reported(outcomes: dict[str, Any]) -> None:
     outcomes["scheduler"]["packages"]["python"] = "3.14.1.final.0"
     with pytest.raises(UsageError, match=r"has python 3\.14\.1, expected 3\.1"):
         check_versions(outcomes)

@@ -18,7 +18,7 @@ OPENED = sys.modules["fsspec.registry"]._registry
     ("url", "package"),
     [("s3://runs/7", "s3fs"), ("gs://runs/7", "gcsfs"), ("abfs://runs/7", "adlfs")],
 )
-def test_where_a_package_is_lacking_its_command_is_told(
+def test_where_a_package_is_lacking_its_command_is_reported(
     url: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)

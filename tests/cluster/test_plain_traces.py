@@ -26,7 +26,7 @@ def rows(job: Job, name: str) -> list[dict[str, Any]]:
     return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
-def test_of_collectives_without_a_group_no_waiting_is_told(tmp_path: Path, client: Client) -> None:
+def test_collectives_without_a_group_have_no_waiting(tmp_path: Path, client: Client) -> None:
     job = job_of(tmp_path, client, None)
     unknown = ("step_waiting_ns", "min_step_waiting_ns", "delay_ns")
     assert [[row[name] for name in unknown] for row in rows(job, "ranks")] == [[None] * 3] * 2
@@ -65,7 +65,7 @@ def test_what_may_begin_without_others_leaves_the_waiting_known(
     assert job.gaps == ()
 
 
-def test_a_host_is_told_by_the_header_alone(tmp_path: Path, client: Client) -> None:
+def test_a_host_is_reported_by_the_header_alone(tmp_path: Path, client: Client) -> None:
     name = "node7_123.{rank}456.pt.trace.json"
     job = job_of(tmp_path / "without", client, in_group(), name=name)
     assert [each.host for each in job.ranks] == ["", ""]

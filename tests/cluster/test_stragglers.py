@@ -31,7 +31,7 @@ def test_each_planted_straggler_is_found_and_none_is_invented(job: Job) -> None:
     assert found_in(job) == PLAN.expected() != set()
 
 
-def test_why_a_rank_comes_late_is_told(job: Job) -> None:
+def test_why_a_rank_comes_late_is_reported(job: Job) -> None:
     rows = job.table("stragglers").set_index("straggler")
     assert rows.loc["late_at_collectives", "cause"] in tuple(IdleCause)
     assert set(rows.loc["slower_line", "line"]) == {31}
@@ -42,7 +42,7 @@ def test_where_none_is_planted_none_is_found(tmp_path: Path, client: Client) -> 
     assert read_job(str(folder), client=client).stragglers == ()
 
 
-def test_a_host_that_is_slower_is_told_as_one(tmp_path: Path, client: Client) -> None:
+def test_a_host_that_is_slower_is_reported_as_one(tmp_path: Path, client: Client) -> None:
     plan = Plan(12, of_host=4, slow_host=1)
     job = read_job(str(job_of(tmp_path, fsdp2(), plan)), client=client)
     assert found_in(job) == {("host", "node-001")}
@@ -64,7 +64,7 @@ def test_clocks_of_hosts_are_found(job: Job) -> None:
     assert clocks.residual_ns.max() <= 2_000  # the ends were made to a double's precision
 
 
-def test_a_slower_device_is_told_once_and_not_line_by_line() -> None:
+def test_a_slower_device_is_reported_once_and_not_line_by_line() -> None:
     lines = [[100_000.0] * 7 + [150_000.0], [50_000.0] * 7 + [75_000.0]]
     found = stragglers(rank_stats(lines, [0.0] * 7 + [75_000.0], "aabbccdd"))
     expected = Straggler(StragglerKind.SLOWER_DEVICE, "d", (7,), False, 75_000.0, 1.5)
@@ -78,15 +78,15 @@ def test_a_line_that_is_slower_makes_no_slower_device() -> None:
     assert slowdowns(np.array(lines)).tolist() == [1.0] * 8
 
 
-def test_what_takes_less_than_a_hundredth_of_a_step_is_not_told() -> None:
+def test_what_takes_less_than_a_hundredth_of_a_step_is_not_reported() -> None:
     lines = [[1_000.0] * 7 + [9_000.0]]
     assert stragglers(rank_stats(lines, [0.0] * 7 + [9_000.0], "aabbccdd")) == []
 
 
-def test_of_three_ranks_nobody_is_told() -> None:
+def test_of_three_ranks_nobody_is_reported() -> None:
     assert stragglers(rank_stats([[1e5, 1e5, 9e5]], [0.0, 0.0, 8e5], "abc")) == []
 
 
-def test_two_ranks_that_are_late_are_both_told_though_one_is_last() -> None:
+def test_two_ranks_that_are_late_are_both_reported_though_one_is_last() -> None:
     found = stragglers(rank_stats([[1e5] * 8], [0.0] * 6 + [2e5, 1e5], "abcdefgh"))
     assert [(each.ranks, each.excess_ns) for each in found] == [((6,), 2e5), ((7,), 1e5)]

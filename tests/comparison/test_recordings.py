@@ -45,7 +45,7 @@ def wall_ns(analysis: Analysis) -> int:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" ".join)
-def test_every_table_adds_up_to_the_ledger_of_each_side(pair):
+def test_every_table_adds_up_to_the_step_time_breakdown_of_each_side(pair):
     comparison = between(pair)
     base, head = (recorded(name).analyses[0] for name in pair)
     for by in (by for by in BY if by != "compile"):

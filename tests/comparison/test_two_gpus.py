@@ -65,7 +65,7 @@ def test_a_kernel_that_was_tuned_otherwise_says_so_and_no_other_does() -> None:
     assert otherwise == {COPY, *copies}
 
 
-def test_a_program_is_told_the_sizes_of_a_kernel_whose_launches_are_alike() -> None:
+def test_a_program_is_reported_the_sizes_of_a_kernel_whose_launches_are_alike() -> None:
     rows = {
         row.base.kernel: (row.base, row.head)
         for row in comparison_answer(compared(), "kernel").rows

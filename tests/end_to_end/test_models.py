@@ -57,7 +57,7 @@ def test_kernels_are_matched_by_order_and_library_calls_by_order_and_op(session:
     assert set(found.get("extern", ["call_order_and_op"])) == {"call_order_and_op"}
 
 
-def test_every_compiled_launch_is_led_to_lines(session: Session) -> None:
+def test_every_compiled_launch_is_attributed_to_lines(session: Session) -> None:
     assert set(compiled(session).level) == {"line"}
     rows = parts(session)
     known = rows[["node", "aten_op", "file", "line", "function", "code", "user_file"]]
@@ -66,7 +66,7 @@ def test_every_compiled_launch_is_led_to_lines(session: Session) -> None:
     session.assert_coverage(1.0, level="line", scope="compiled")
 
 
-def test_forward_backward_and_optimizer_are_told_apart(model: str, session: Session) -> None:
+def test_forward_backward_and_optimizer_are_distinguished(model: str, session: Session) -> None:
     phases = session.by_phase().set_index("phase").duration_ns
     assert {"forward", "backward", "optimizer"} <= set(phases[phases > 0].index)
     graphs = ["forward", "backward", *(["optimizer"] if model in COMPILED_OPTIMIZER else [])]
@@ -139,7 +139,9 @@ def test_every_table_s_total_is_the_device_time_of_the_steps(session: Session) -
         assert (table[phases].sum(axis=1) == table.duration_ns).all()
 
 
-def test_the_ledger_adds_up_to_the_wall_time_of_the_steps_with_idle(session: Session) -> None:
+def test_the_breakdown_adds_up_to_the_wall_time_of_the_steps_with_idle(
+    session: Session,
+) -> None:
     wall = sum(step.wall_ns for step in session.analysis.steps)
     coverage = session.coverage()
     assert coverage.duration_ns.sum() == wall
@@ -203,7 +205,7 @@ def test_an_eager_optimizer_s_launches_are_ops_of_the_optimizer(mlp: Session) ->
     assert set(eager.node.dropna()) == set()
 
 
-def test_a_compiled_optimizer_s_launch_is_led_to_the_optimizer_s_lines(gpt: Session) -> None:
+def test_a_compiled_optimizer_s_launch_is_attributed_to_the_optimizer_s_lines(gpt: Session) -> None:
     rows = parts(gpt)
     optimizer = rows[rows.phase == "optimizer"]
     assert {Path(file).name for file in optimizer.file} == {"adam.py"}

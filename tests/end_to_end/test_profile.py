@@ -52,7 +52,7 @@ def test_a_profile_is_torch_s_profiler_and_takes_its_options() -> None:
 
 
 @pytest.mark.usefixtures("fresh_torch")
-def test_the_launches_of_a_block_are_led_to_their_lines() -> None:
+def test_the_launches_of_a_block_are_attributed_to_their_lines() -> None:
     rows = recorded().attribution()
     first, second = TWICE_LINES
     products = rows[rows.aten_op == "aten.mm.default"]
@@ -191,7 +191,7 @@ def test_what_was_compiled_before_capture_is_a_gap_that_conserves_time() -> None
 
 
 @pytest.mark.usefixtures("fresh_torch")
-def test_coverage_below_what_was_asserted_is_an_error_that_shows_the_ledger() -> None:
+def test_coverage_below_what_was_asserted_is_an_error_that_shows_the_step_time_breakdown() -> None:
     prof = recorded()
     prof.assert_coverage(1.0)
     with pytest.raises(
@@ -265,7 +265,9 @@ def test_importing_is_light_and_a_recording_is_read_without_torch(
 
 @pytest.mark.usefixtures("fresh_torch")
 @pytest.mark.parametrize("autograd_cache", [True, False])
-def test_what_is_compiled_anew_after_a_reset_is_led_to_its_lines(autograd_cache: bool) -> None:
+def test_what_is_compiled_again_is_attributed_to_its_lines(
+    autograd_cache: bool,
+) -> None:
     with torch._functorch.config.patch(enable_autograd_cache=autograd_cache):
         profiler_ext.enable(strict=True)
         train_once()

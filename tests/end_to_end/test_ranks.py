@@ -75,7 +75,7 @@ def test_collectives_communicate_in_their_process_group(merged: MergedSession) -
     assert table[table.kind != "communication"].process_group.isna().all()
 
 
-def test_compute_is_led_to_its_lines_and_to_the_modules_of_the_users_model(
+def test_compute_is_attributed_to_its_lines_and_to_the_modules_of_the_users_model(
     merged: MergedSession,
 ) -> None:
     parts = parts_of(merged)
@@ -115,7 +115,7 @@ def test_a_mutated_subclass_input_is_copied_for_the_line_that_mutates(
     ]
 
 
-def test_traced_collectives_and_backward_nodes_are_led_through_subclass_inputs(
+def test_traced_collectives_and_backward_nodes_are_attributed_through_subclass_inputs(
     merged: MergedSession,
 ) -> None:
     parts = parts_of(merged)

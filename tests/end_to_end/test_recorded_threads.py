@@ -33,7 +33,7 @@ OPTIONS: dict[str, Any] = {"activities": [ProfilerActivity.CPU], "lines": False}
 
 
 @contextmanager
-def beside(work: Callable[[], object]) -> Iterator[None]:
+def next_to(work: Callable[[], object]) -> Iterator[None]:
     """Have a thread do something again and again meanwhile."""
     is_over = threading.Event()
 
@@ -93,8 +93,8 @@ def test_a_thread_that_begins_and_ends_within_the_recording_is_recorded() -> Non
 
 
 @before_2_14
-def test_beside_a_thread_that_may_run_operators_the_one_that_begins_is_recorded_alone() -> None:
-    with beside(sine), profiler_ext.profile(**OPTIONS) as prof:
+def test_next_to_a_thread_that_may_run_operators_the_one_that_begins_is_recorded_alone() -> None:
+    with next_to(sine), profiler_ext.profile(**OPTIONS) as prof:
         product()
         torch.ones(2, requires_grad=True).sum().backward()
     assert recorded(prof.session) == {"aten::matmul"}
@@ -103,10 +103,10 @@ def test_beside_a_thread_that_may_run_operators_the_one_that_begins_is_recorded_
 
 
 @before_2_14
-def test_each_recording_looks_anew_who_is_beside_it() -> None:
+def test_each_recording_looks_again_who_is_next_to_it() -> None:
     with profiler_ext.profile(schedule=each_step, acc_events=True, **OPTIONS) as prof:
         product()
-        with beside(sine):
+        with next_to(sine):
             prof.step()
             product()
         prof.step()
@@ -178,7 +178,7 @@ def test_a_thread_that_does_what_runs_no_operators_is_known_by_its_module() -> N
 
 @before_2_14
 def test_what_another_thread_had_to_end_is_lost_and_says_so() -> None:
-    with beside(sine):
+    with next_to(sine):
         prof = profiler_ext.profile(**OPTIONS)
         prof.start()
         product()
@@ -193,7 +193,7 @@ def test_what_another_thread_had_to_end_is_lost_and_says_so() -> None:
 @before_2_14
 def test_the_programs_own_profiler_begins_where_another_thread_ended_ours() -> None:
     before = torch.autograd.profiler._prepare_profiler
-    with beside(sine):
+    with next_to(sine):
         prof = profiler_ext.profile(**OPTIONS)
         prof.start()
         in_thread(prof.stop)
@@ -206,7 +206,7 @@ def test_the_programs_own_profiler_begins_where_another_thread_ended_ours() -> N
 @before_2_14
 def test_a_profile_of_another_thread_is_refused_while_one_thread_is_recorded_alone() -> None:
     refused = profiler_ext.profile(**OPTIONS)
-    with beside(sine), profiler_ext.profile(**OPTIONS) as prof:
+    with next_to(sine), profiler_ext.profile(**OPTIONS) as prof:
         product()
         in_thread(lambda: (refused.start(), refused.stop()))
     assert recorded(prof.session) == {"aten::matmul"}
@@ -222,7 +222,7 @@ def test_the_programs_own_profiler_in_another_thread_gets_what_it_asked_for() ->
         with theirs:
             sine()
 
-    with beside(product), profiler_ext.profile(**OPTIONS) as prof:
+    with next_to(product), profiler_ext.profile(**OPTIONS) as prof:
         in_thread(run)
     assert "aten::sin" in {event.name for event in theirs.events()}
     with pytest.raises(UsageError, match="what was recorded is lost"):
@@ -231,7 +231,7 @@ def test_the_programs_own_profiler_in_another_thread_gets_what_it_asked_for() ->
 
 @before_2_14
 def test_a_step_of_another_thread_ends_none_of_the_one_that_is_recorded_alone() -> None:
-    with beside(sine), profiler_ext.profile(schedule=each_step, **OPTIONS) as prof:
+    with next_to(sine), profiler_ext.profile(schedule=each_step, **OPTIONS) as prof:
         product()
         in_thread(prof.step)
         assert (prof.step_num, prof.sessions) == (0, [])

@@ -185,7 +185,7 @@ def test_a_script_that_never_compiles_has_a_report_that_complains_of_nothing(
 
 
 @needs_lines
-def test_eager_work_of_a_script_is_led_to_its_lines(
+def test_eager_work_of_a_script_is_attributed_to_its_lines(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("for _ in range(8): step()") == 0
@@ -207,7 +207,7 @@ def test_no_code_of_this_package_is_a_line_of_the_program(run: Run, tmp_path: Pa
     assert {Path(each.file).name for each in python.functions} == {"script.py"}
 
 
-def test_without_lines_the_ledger_says_why_and_the_notes_what_to_do(
+def test_without_lines_the_step_time_breakdown_says_why_and_the_notes_what_to_do(
     run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = "ATen ops only: lines were switched off"

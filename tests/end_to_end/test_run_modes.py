@@ -115,7 +115,7 @@ def test_where_no_step_is_slow_it_says_so(run: Run, capfd: Capture) -> None:
     assert "9 recordings had no step slow enough, and are not kept" in line
 
 
-def test_a_slow_step_that_a_region_keeps_from_being_recorded_is_told(
+def test_a_slow_step_that_a_region_keeps_from_being_recorded_is_reported(
     run: Run, capfd: Capture
 ) -> None:
     body = """
@@ -140,7 +140,7 @@ def test_a_slow_step_may_end_the_script(run: Run, capfd: Capture) -> None:
     assert len(kept()) == 1
 
 
-def test_an_optimizer_that_is_not_there_is_told_with_those_that_are(
+def test_an_optimizer_that_is_not_there_is_reported_with_those_that_are(
     run: Run, capfd: Capture
 ) -> None:
     assert run("for n in range(6): step(sgd, adam); step(sgd)", "--step-on", "Nope") == 3
@@ -232,7 +232,7 @@ def test_a_script_without_training_is_ended_too(run: Run, capfd: Capture, step_o
         ("tests.nope:nope", "tests.nope:nope was not called"),
     ],
 )
-def test_what_is_never_called_is_told(run: Run, capfd: Capture, step_on: str, unmet: str) -> None:
+def test_what_is_never_called_is_named(run: Run, capfd: Capture, step_on: str, unmet: str) -> None:
     assert run(EVALUATES, "--step-on", step_on) == 3
     (line,) = said(capfd)
     assert unmet in line

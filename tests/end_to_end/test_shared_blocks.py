@@ -113,7 +113,7 @@ def products(fresh_torch: Path, monkeypatch: pytest.MonkeyPatch) -> Products:
     return found
 
 
-def start_anew() -> None:
+def start_again() -> None:
     """Forget all but what lies in the cache, as a new process does."""
     profiler_ext.disable()
     torch._dynamo.reset()
@@ -144,7 +144,7 @@ def test_each_product_has_the_block_whose_tensors_it_works_on(
     products: Products, forward: Forward, starts: int, state: str
 ) -> None:
     for _ in range(starts):
-        start_anew()
+        start_again()
         session, expected = profiled(products, forward)
     graphs = session.graphs().set_index("compile_id").cache_state
     assert set(graphs[graphs.index.str.startswith("!")]) == {state}
@@ -154,7 +154,7 @@ def test_each_product_has_the_block_whose_tensors_it_works_on(
 
 def test_branches_that_change_places_run_one_graph_in_one_order(products: Products) -> None:
     """So the order of the forwards does not tell which copy is of which."""
-    start_anew()
+    start_again()
     session, expected = profiled(products, branched)
     assert expected[:8] == expected[8:]
     assert sum(each.startswith("!") for each in session.graphs().compile_id) == 1
@@ -165,7 +165,7 @@ def test_branches_that_change_places_run_one_graph_in_one_order(products: Produc
 
 
 def test_a_sum_into_a_gradient_has_the_block_of_that_gradient(products: Products) -> None:
-    start_anew()
+    start_again()
     net = Net()
     with torch._dynamo.compiled_autograd._enable(torch.compile):
         for _ in range(2):
@@ -185,7 +185,7 @@ def test_what_a_checkpoint_runs_again_has_its_own_block(products: Products) -> N
             x = checkpoint(block, x, use_reentrant=False)
         x.backward(torch.ones(8, 8))
 
-    start_anew()
+    start_again()
     net = Net()
     with torch._dynamo.compiled_autograd._enable(torch.compile):
         step()

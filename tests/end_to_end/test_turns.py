@@ -77,7 +77,9 @@ def test_profilers_of_two_threads_wait_for_each_other(fresh_torch: Path) -> None
     assert not USE.is_in_use
 
 
-def test_who_is_told_of_a_session_may_wait_for_another_threads_profile(fresh_torch: Path) -> None:
+def test_a_callback_may_wait_for_another_threads_profile(
+    fresh_torch: Path,
+) -> None:
     profilers = []
 
     def record(*_: object) -> None:

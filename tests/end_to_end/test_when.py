@@ -112,7 +112,7 @@ def test_a_profiler_that_ends_after_the_forward_has_the_forward(forward):
     assert modules(prof.session) == dict.fromkeys(LAYERS, 2)
 
 
-def test_what_a_thread_trains_is_led_as_what_the_main_thread_trains(forward):
+def test_what_a_thread_trains_is_attributed_as_what_the_main_thread_trains(forward):
     with profiler_ext.profile(strict=True) as prof:
         worker = threading.Thread(target=lambda: forward().backward())
         worker.start()
@@ -145,7 +145,7 @@ def test_a_compiled_function_may_begin_the_first_profile(fresh_torch):
     assert list(profiles[0].session.launches()["name"]) == ["aten::matmul"]
 
 
-def test_a_whole_graph_that_begins_a_profile_is_told_to_begin_it_around_the_call(fresh_torch):
+def test_a_whole_graph_that_begins_a_profile_is_reported_to_begin_it_around_the_call(fresh_torch):
     @torch.compile(backend="eager", fullgraph=True)
     def profiled(x):
         with profiler_ext.profile():

@@ -29,7 +29,7 @@ def gpt() -> Session:
     return loaded(GPT)
 
 
-def told(analysis: Analysis) -> Session:
+def reported(analysis: Analysis) -> Session:
     session = Session(analysis.recording)
     session.analysis = analysis
     return session

@@ -90,7 +90,7 @@ def test_json_holds_raw_nanoseconds():
     }
 
 
-def test_nothing_led_to_a_line_says_so():
+def test_nothing_attributed_to_a_line_says_so():
     places = tuple(replace(p, file=None, line=None, stack=()) for p in GPU_PLACES)
     text = annotate([replace(gpu_step(), places=places)], {})
     assert text.splitlines()[1:] == ["No device time is attributed to a source line."]

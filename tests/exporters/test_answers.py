@@ -48,7 +48,7 @@ def asked(name: str) -> Session | MergedSession:
     if name == "ranks":
         return two_ranks()
     handmade = {"handmade": gpu_step, "empty": empty}
-    return told(handmade[name]()) if name in handmade else recorded(name)
+    return reported(handmade[name]()) if name in handmade else recorded(name)
 
 
 @cache
@@ -62,7 +62,7 @@ def decoder() -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(every_answer(made_tables()))
 
 
-def told(analysis: Any) -> Session:
+def reported(analysis: Any) -> Session:
     session = Session(analysis.recording)
     session.analysis = analysis
     return session
@@ -129,7 +129,7 @@ def test_the_rows_of_several_ranks_rest_on_those_of_each() -> None:
 
 @every_table
 def test_top_says_how_many_rows_and_how_much_time_it_leaves_out(kind: TableKind) -> None:
-    session = told(gpu_step())
+    session = reported(gpu_step())
     document = bounded(table_answer(session, kind, top=1))
     table = session.table(kind.name)
     cuts = {cut["where"]: cut for cut in document["cuts"]}
@@ -171,11 +171,11 @@ def test_what_is_cut_twice_is_said_once() -> None:
 
 def test_a_budget_that_holds_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match=f"a budget of 10 bytes .* ask for {MIN_BUDGET} or more"):
-        answer_text(report_answer(told(gpu_step())), 10)
+        answer_text(report_answer(reported(gpu_step())), 10)
 
 
 def test_the_whole_says_the_gaps_and_what_to_do_about_them() -> None:
-    document = valid(answer_text(report_answer(told(gpu_step()))))
+    document = valid(answer_text(report_answer(reported(gpu_step()))))
     (gap,) = document["coverage"]["gaps"]
     assert (gap["gap"], gap["duration_ns"]) == ("ambiguous_extern_run", 20_000)
     assert gap["page"] == "gaps.md#gap-ambiguous_extern_run"
@@ -186,10 +186,10 @@ def test_the_whole_says_the_gaps_and_what_to_do_about_them() -> None:
     assert busy == sum(step["busy_ns"] for step in document["session"]["steps"])
 
 
-def test_steps_of_one_number_are_told_as_one() -> None:
-    session = told(gpu_step())
+def test_steps_of_one_number_are_reported_as_one() -> None:
+    session = reported(gpu_step())
     analysis = session.analysis
-    twice = told(replace(analysis, steps=analysis.steps * 2))
+    twice = reported(replace(analysis, steps=analysis.steps * 2))
     (once,), (both,) = (
         valid(answer_text(report_answer(each)))["session"]["steps"] for each in (session, twice)
     )
@@ -204,7 +204,7 @@ def test_findings_carry_the_utilisation_of_the_steps() -> None:
     assert all(0 < mfu < 1 for mfu in known)
 
 
-def test_modules_are_told_apart_as_deep_as_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_modules_are_distinguished_as_deep_as_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(FIXTURES / "cases" / "bert.session.pt.trace.json.gz")
     words = ["report", file, "--by", "module", "--depth", "2", "--top", "99", "--format", "json"]
     assert cli.main(words) == 0
@@ -261,6 +261,6 @@ def test_each_command_prints_an_answer_of_the_schema(
 
 
 def test_what_to_do_is_the_first_that_a_report_says_of_a_session() -> None:
-    document = json.loads(answer_text(report_answer(told(gpu_step()))))
+    document = json.loads(answer_text(report_answer(reported(gpu_step()))))
     parts = [each for each in document if isinstance(document[each], dict)]
     assert parts == ["session", "findings", "coverage", "tables"]

@@ -82,7 +82,7 @@ def test_every_colour_stands_out_from_its_page(page):
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("page", PAGES)
-def test_phases_are_told_apart(page, sight):
+def test_phases_are_distinguished(page, sight):
     colors = {phase: oklab(getattr(color, page), sight) for phase, color in PHASE_COLORS.items()}
     near = {
         (one, other): round(float(np.linalg.norm(colors[one] - colors[other])), 3)

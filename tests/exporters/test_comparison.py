@@ -109,7 +109,7 @@ def test_names_of_a_file_steer_no_terminal_and_break_no_table() -> None:
         assert answer_text(comparison_answer(comparison, by))[:-1].isprintable()
 
 
-def test_markdown_has_the_change_the_ledger_and_the_rows(by_hand: Comparison) -> None:
+def test_markdown_has_the_change_the_step_time_breakdown_and_the_rows(by_hand: Comparison) -> None:
     lines = comparison_markdown(by_hand).splitlines()
     assert lines[0] == (
         r"### Step as recorded: 1.50 ms -\> 1.70 ms, +200 us (+13.3%), 95%: +166 us to +233 us"

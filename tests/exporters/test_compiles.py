@@ -141,7 +141,7 @@ def test_a_row_has_the_function_its_phases_its_reasons_and_what_it_costs_a_step(
     }
 
 
-def test_the_phases_of_each_row_add_up_and_what_ran_beside_is_last() -> None:
+def test_the_phases_of_each_row_add_up_and_what_ran_next_to_is_last() -> None:
     rows = records(tables.compiles(analysis()))
     assert [(row["compilation"], row["compile_kind"], row["compile_ns"]) for row in rows] == [
         (0, "frame", 4_000_000_000),
@@ -181,7 +181,7 @@ def test_one_line_says_what_compiling_took_and_what_stands_out() -> None:
         ((2, 3), "for 2 graphs, of which none ran in the profiled steps ("),
     ],
 )
-def test_graphs_that_the_steps_do_not_run_are_told_apart(
+def test_graphs_that_the_steps_do_not_run_are_distinguished(
     graphs: tuple[int, ...], said: str
 ) -> None:
     recording = gpu_step().recording
@@ -190,7 +190,7 @@ def test_graphs_that_the_steps_do_not_run_are_told_apart(
     assert said in (compile_text(replace(gpu_step(), recording=more)) or "")
 
 
-def test_of_several_ranks_the_one_that_compiled_for_longest_is_told() -> None:
+def test_of_several_ranks_the_one_that_compiled_for_longest_is_reported() -> None:
     first, second = gpu_step(), analysis()
     settings = replace(second.recording.settings, rank=1)
     second = replace(second, recording=replace(second.recording, settings=settings))
@@ -199,7 +199,7 @@ def test_of_several_ranks_the_one_that_compiled_for_longest_is_told() -> None:
     assert compile_text_of_ranks([first, first]) is None
 
 
-def test_rows_of_several_ranks_are_told_apart_and_stand_longest_first() -> None:
+def test_rows_of_several_ranks_are_distinguished_and_stand_longest_first() -> None:
     first, second = analysis(), analysis()
     settings = replace(second.recording.settings, rank=1)
     longer = replace(FORWARD, duration_ns=5_000_000_000, times=())
@@ -250,7 +250,7 @@ def test_a_report_by_compile_has_a_column_for_each_phase_that_took_time() -> Non
     assert " 4.00 s  forward at /home/me/model.py:12 (0/0)" in narrow
 
 
-def test_a_name_that_does_not_fit_beside_its_times_stands_below_them() -> None:
+def test_a_name_that_does_not_fit_next_to_its_times_stands_below_them() -> None:
     text = report(analysis(), by="compile", top=1, width=72).splitlines()
     at = text.index("   time   Dynamo  kernels  what torch compiled")
     assert text[at + 1] == " 4.00 s   1.00 s   3.00 s  forward at /home/me/model.py:12 (0/0)"

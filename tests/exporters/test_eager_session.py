@@ -53,7 +53,7 @@ def time_by_line(analysis: Analysis, **filters: Any) -> dict[int, int]:
     return dict(zip(table["line"].tolist(), table["duration_ns"].tolist(), strict=True))
 
 
-def test_all_of_it_is_led_and_adds_up(analysis: Analysis) -> None:
+def test_all_of_it_is_attributed_and_adds_up(analysis: Analysis) -> None:
     assert_conserves(analysis)
     session = eager_session()
     for scope in ("compiled", "eager", "all"):
@@ -100,7 +100,7 @@ def test_table_files_say_the_same(analysis: Analysis, tmp_path: Path, suffix: st
         pd.testing.assert_frame_equal(read(folder / f"{name}.{suffix}"), expected)
 
 
-def test_idle_time_is_led_to_the_lines_that_waited(analysis: Analysis) -> None:
+def test_idle_time_is_attributed_to_the_lines_that_waited(analysis: Analysis) -> None:
     table = tables.idle_by_line(analysis)
     idle = tables.coverage(analysis).query("scope == 'idle'")["duration_ns"].sum()
     assert int(table["duration_ns"].sum()) == int(idle)
@@ -112,7 +112,7 @@ def test_idle_time_is_led_to_the_lines_that_waited(analysis: Analysis) -> None:
     assert len(tables.idle_by_line(analysis, rank=1)) == 0
 
 
-def test_the_report_says_how_much_is_led_and_where_the_device_waited() -> None:
+def test_the_report_says_how_much_is_attributed_and_where_the_device_waited() -> None:
     report = eager_session().report(verbose=True)
     assert "eager: attributed to source" in report
     assert "Attributed to source: compiled 100.0%, eager 100.0%." in report

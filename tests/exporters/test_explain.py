@@ -88,7 +88,7 @@ def test_a_line_in_layers_alike_tells_them_as_one() -> None:
     assert (up.modules, up.duration_ns) == (4, of("blocks.*.up").time.duration_ns)
 
 
-def test_ranks_are_summed_and_steps_are_told_of_each() -> None:
+def test_ranks_are_summed_and_steps_are_reported_of_each() -> None:
     ranks = two_ranks()
     alone = [explain(each, "(model)", None) for each in ranks.sessions]
     both = explain(ranks, "(model)", None)

@@ -58,7 +58,7 @@ def test_a_file_lists_its_lines_with_time() -> None:
     assert caught.value.candidates == tuple(f"eager_lines.py:{line}" for line in lines)
 
 
-def test_names_that_are_alike_when_short_are_told_whole() -> None:
+def test_names_that_are_alike_when_short_are_reported_whole() -> None:
     at = next(n for n, place in enumerate(GPU_PLACES) if place.line == 13)
     other = replace(GPU_PLACES[at], file="/elsewhere/gpt/model.py")
     places = (*GPU_PLACES[:at], other, *GPU_PLACES[at + 1 :])

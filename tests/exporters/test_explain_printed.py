@@ -136,7 +136,7 @@ def printed(
     return run
 
 
-def test_the_command_reads_what_run_wrote_unless_told_otherwise(
+def test_the_command_reads_what_run_wrote_unless_reported_otherwise(
     printed: Callable[..., tuple[int, str, str]],
 ) -> None:
     assert printed("down") == printed(str(SMALL), "down")
@@ -152,7 +152,7 @@ def test_the_command_reads_what_run_wrote_unless_told_otherwise(
     assert document["time"]["duration_ns"] == of("up", loaded(SMALL)).time.duration_ns
 
 
-def test_a_session_that_stands_last_is_told_to_stand_first(
+def test_a_session_that_stands_last_is_reported_to_stand_first(
     printed: Callable[..., tuple[int, str, str]],
 ) -> None:
     code, out, err = printed("down", str(SMALL))

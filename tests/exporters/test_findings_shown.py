@@ -176,7 +176,7 @@ def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
         assert f"<p>and 9,900 more: {all_of_them}</p>" in text
 
 
-def test_a_step_in_training_heads_them_with_the_recorded_one_beside_it() -> None:
+def test_a_step_in_training_heads_them_with_the_recorded_one_next_to_it() -> None:
     assert texts.findings_heading(replace(TOLD, unprofiled_step_ns=8_040_000)) == (
         "Top recommendations: step 8.04 ms (10.0 ms while profiling)"
     )
@@ -191,7 +191,7 @@ def test_without_a_finding_it_says_so() -> None:
     )
 
 
-def test_where_most_rules_could_not_be_judged_nobody_is_told_that_all_is_well() -> None:
+def test_where_most_rules_could_not_be_judged_nobody_is_reported_that_all_is_well() -> None:
     lacking = tuple(SkippedRule(f"rule_{at}", "no GPU", rank) for at in range(3) for rank in (0, 1))
     assert texts.findings_heading(Findings(rules_skipped=lacking, rules_evaluated=2)) == (
         "Few recommendations: 2 of 5 checks apply (report --findings lists why)"
@@ -218,13 +218,13 @@ def test_a_figure_has_its_unit(figure: Figure, text: str) -> None:
 
 def test_what_is_of_no_step_has_no_part_of_one() -> None:
     once = replace(FINDING, saving_per=SavingPer.PROCESS)
-    assert texts.time_at_stake_texts(once) == ("4.00 ms", "once")
-    assert texts.time_at_stake_texts(replace(once, saving_per=SavingPer.WINDOW)) == (
+    assert texts.saving_texts(once) == ("4.00 ms", "once")
+    assert texts.saving_texts(replace(once, saving_per=SavingPer.WINDOW)) == (
         "4.00 ms",
         "window",
     )
     unknown = replace(once, saving_per=SavingPer.UNKNOWN)
-    assert texts.time_at_stake_texts(unknown) == ("?", "")
+    assert texts.saving_texts(unknown) == ("?", "")
     assert texts.why_text(unknown).startswith("fp32_matmul · saving unknown · ")
 
 

@@ -52,7 +52,7 @@ def test_its_breakdown_adds_up_to_the_recorded_step(path: Path) -> None:
     for scope in Scope:
         own = coverage[coverage["scope"] == scope]
         if own["duration_ns"].sum():
-            shown = re.search(rf"^{scope.words} +(\S+ \S+) ", text, re.MULTILINE)
+            shown = re.search(rf"^{scope.label} +(\S+ \S+) ", text, re.MULTILINE)
             assert shown is not None and shown[1] == time_text(own["per_step_ns"].sum())
     if len(coverage):
         total = re.search(r"^step(?: while profiling)? +(\S+ \S+) +100.0%", text, re.MULTILINE)

@@ -19,7 +19,7 @@ COPY, PRODUCT, FUSED = 0, 1, 2
 """Launches of the step: 4.3% of the launches' time, 21.3% and 8.5%."""
 
 
-def led_to_ops(gap: str, launch: int) -> Analysis:
+def attributed_to_ops(gap: str, launch: int) -> Analysis:
     """Return a step of which a launch is a compiled op's without a line."""
     step = gpu_step()
     told = step.launches
@@ -32,8 +32,10 @@ def led_to_ops(gap: str, launch: int) -> Analysis:
 
 
 @pytest.mark.parametrize("gap", ["no_source_line", "traced_gradient_not_linked"])
-def test_a_gap_of_a_compiled_op_is_in_the_ledger_the_line_below_it_and_a_note(gap: str) -> None:
-    step = led_to_ops(gap, PRODUCT)
+def test_a_gap_of_a_compiled_op_is_in_the_breakdown_the_line_below_it_and_a_note(
+    gap: str,
+) -> None:
+    step = attributed_to_ops(gap, PRODUCT)
     rows = coverage(step).query("category == @gap")
     assert rows[["scope", "duration_ns"]].to_numpy().tolist() == [["compiled", 50_000]]
     (line,) = (text for text in coverage_lines([step]) if text.startswith("Unattributed"))
@@ -45,6 +47,6 @@ def test_a_gap_of_a_compiled_op_is_in_the_ledger_the_line_below_it_and_a_note(ga
 @pytest.mark.parametrize("gap", ["no_source_line", "wrapper_glue", "no_launching_op"])
 def test_a_usual_gap_has_a_note_from_a_twentieth_of_the_launches_time_on(gap: str) -> None:
     for launch, is_noted in ((COPY, False), (FUSED, True)):
-        step = led_to_ops(gap, launch)
+        step = attributed_to_ops(gap, launch)
         notes = notes_on(step.recording, step.launches)
         assert any(note.startswith(f"{gap}: ") for note in notes) is is_noted

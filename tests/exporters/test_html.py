@@ -35,7 +35,7 @@ def scripts(text):
     return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
 
 
-def test_the_ledger_adds_up_to_the_wall_time():
+def test_the_step_time_breakdown_adds_up_to_the_wall_time():
     assert [tuple(row) for row in Page(html_text([gpu_step()])).tables[0]] == [
         ("what the device did", "time", "% of step", "part of the step"),
         ("compiled: attributed to source", "130 us", "13.0%", ""),
@@ -242,7 +242,7 @@ def test_a_page_leads_to_communication_where_there_is_some():
     assert '<a href="#line=gpt.py%3A64">gpt.py:64</a>' in section
 
 
-def test_lines_at_which_devices_idled_are_led_to():
+def test_lines_at_which_devices_idled_are_attributed_to():
     rank = load(FIXTURES / "worked" / f"fsdp2.rank_1{SUFFIX}").analysis
     page = html_text([rank])
     line = '<a href="#line=train_ranks.py%3A35">train_ranks.py:35</a>'

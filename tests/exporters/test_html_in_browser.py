@@ -176,7 +176,7 @@ def test_source_that_is_not_there_is_said_so(page):
     assert texts(page, ".source .row:not(.head) code") == ["loss = model(x, y)"]
 
 
-def test_a_kernel_opens_to_its_fused_ops_and_its_code_beside_their_lines(page, report):
+def test_a_kernel_opens_to_its_fused_ops_and_its_code_next_to_their_lines(page, report):
     page.goto(f"{report}#kernel=triton_poi_fused__to_copy_gelu_0")
     assert texts(page, "#kernels .fused-ops tbody td:nth-child(1)") == [
         "aten.gelu.default",

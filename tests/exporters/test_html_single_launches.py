@@ -46,7 +46,7 @@ def test_each_launch_of_a_kernel_is_in_its_histogram(analysis, data):
         assert len(counts) in (1, BINS)
 
 
-def test_the_slowest_launches_of_a_kernel_are_told_with_how_they_were_launched(analysis, data):
+def test_the_slowest_launches_of_a_kernel_are_reported_with_how_they_were_launched(analysis, data):
     table = tables.launches(analysis).dropna(subset="step")
     for at, *_, most, _ in data["launch_stats"]["kernels"]:
         kernel, name, *_ = data["kernels"][at]

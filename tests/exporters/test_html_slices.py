@@ -47,7 +47,7 @@ def of_slice(data, rank, step):
     return found
 
 
-def ledger_ns(analyses, step=None):
+def step_time_breakdown_ns(analyses, step=None):
     return sum(line.duration_ns for a in analyses for line in a.ledger if step in (None, line.step))
 
 
@@ -74,7 +74,7 @@ def test_a_slice_has_the_time_and_the_launches_of_the_tables(analyses, data):
         rows = [tables.by_kernel(a, step=each["step"]) for a in chosen]
         assert sum(each["times"]) == sum(int(table.duration_ns.sum()) for table in rows)
         assert sum(each["launches"]) == sum(int(table.launches.sum()) for table in rows)
-        assert each["wall"] == ledger_ns(chosen, each["step"])
+        assert each["wall"] == step_time_breakdown_ns(chosen, each["step"])
 
 
 def test_the_ranks_of_a_step_add_up_to_it(data):
@@ -88,7 +88,7 @@ def test_graphs_that_are_alike_on_all_ranks_are_one(analyses, data):
     assert {graph for _, graph, *_ in data["sites"]} <= set(range(-1, len(data["graphs"])))
 
 
-def test_the_page_of_ranks_has_a_ledger_and_steps_for_each(analyses):
+def test_the_page_of_ranks_has_a_step_time_breakdown_and_steps_for_each(analyses):
     text = html_text(analyses)
     steps = [step.number for step in analyses[0].steps]
     first, *others = Page(text).tables[: 3 * (1 + len(steps))]
@@ -201,7 +201,7 @@ def test_a_column_is_as_high_as_its_wall_time():
     assert parts_of(column) == (45.0, 15.0, 0, 0, 0, 0, 40)
 
 
-def test_the_ledger_of_the_hand_made_step_is_of_its_device():
+def test_the_step_time_breakdown_of_the_hand_made_step_is_of_its_device():
     (column,) = columns_of(gpu_step())
     assert column.wall_ns == sum(line.duration_ns for line in GPU_LEDGER)
 

@@ -29,7 +29,7 @@ def page() -> str:
     return html_text((gpu_step(),))
 
 
-def test_the_words_of_a_report_are_those_of_its_ledger(page: str) -> None:
+def test_the_words_of_a_report_are_those_of_its_step_time_breakdown(page: str) -> None:
     analysis = gpu_step()
     gaps = {line.category for line in analysis.ledger} & set(GapReason)
     causes = {analysis.idle.cause.strings[code] for code in analysis.idle.cause.codes}
@@ -37,7 +37,7 @@ def test_the_words_of_a_report_are_those_of_its_ledger(page: str) -> None:
     assert set(re.findall(r'<div id="word-(\w+)">', page)) == gaps | causes
 
 
-def test_each_link_of_the_ledger_leads_to_a_word(page: str) -> None:
+def test_each_link_of_the_step_time_breakdown_leads_to_a_word(page: str) -> None:
     linked = set(re.findall(r'href="#word-(\w+)"', page))
     assert linked == set(re.findall(r'id="word-(\w+)"', page))
 
@@ -59,6 +59,6 @@ def test_a_finding_is_explained_as_in_the_book() -> None:
             assert text in book
 
 
-def test_what_is_no_word_of_the_ledger_has_no_link() -> None:
+def test_what_is_no_word_of_the_step_time_breakdown_has_no_link() -> None:
     assert links.linked("(2 more causes)", links.term_of("(2 more causes)")) == "(2 more causes)"
     assert links.term_of("attributed to source", "line") is None

@@ -118,7 +118,7 @@ def test_a_kernel_has_the_least_the_median_and_the_largest_of_its_launches(took,
     assert rows(table[table["kernel"] == "extern_kernels.mm"], *TIMES) == [expected]
 
 
-def test_how_a_kernel_was_launched_is_told_where_all_its_launches_were_alike():
+def test_how_a_kernel_was_launched_is_reported_where_all_its_launches_were_alike():
     analysis = launched((shaped(27), MM), (shaped(27, registers=90, grid=64), MM))
     alike = row(tables.by_kernel(launched((shaped(27), MM), (shaped(27), MM))), 0)
     differ = row(tables.by_kernel(analysis), 0)

@@ -46,12 +46,12 @@ def test_a_row_has_the_bound_of_most_of_its_time_and_what_all_below_it_could_sav
     }
 
 
-def test_of_a_row_of_which_less_than_half_is_known_only_the_savings_are_told() -> None:
+def test_of_a_row_of_which_less_than_half_is_known_only_the_savings_are_reported() -> None:
     rows = [module("mlp.up", "compute", 400, 300), module("mlp.norm", None, 600, 0)]
     assert tree_rooflines(rows)["mlp"] == {"could_save_ns": 100}
 
 
-def test_of_several_ranks_the_bound_is_told_without_the_part() -> None:
+def test_of_several_ranks_the_bound_is_reported_without_the_part() -> None:
     rows = [module("mlp.up", "compute", 400, 300)]
     del rows[0]["est_peak_fraction"]
     found = tree_rooflines(rows)["mlp"]

@@ -49,7 +49,9 @@ def session(request: pytest.FixtureRequest) -> Session:
     return load(request.param)
 
 
-def test_steps_add_up_to_the_window_and_the_ledger_to_the_steps(session: Session) -> None:
+def test_steps_add_up_to_the_window_and_the_breakdown_to_the_steps(
+    session: Session,
+) -> None:
     steps, devices = session.analysis.steps, devices_of(session.analysis)
     if not np.ma.getmaskarray(session.analysis.launches.stream).all():  # the CPU's marks have gaps
         assert [after.start_ns for after in steps[1:]] == [before.end_ns for before in steps[:-1]]

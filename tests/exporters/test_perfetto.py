@@ -215,7 +215,7 @@ def test_idle_spans_say_what_the_cpu_did(gpu: Reader) -> None:
     """)
     assert drawn == [
         (
-            f"idle: {IdleCause(piece.cause).words}",
+            f"idle: {IdleCause(piece.cause).label}",
             piece.start_ns,
             piece.duration_ns,
             piece.cpu_activity or "Python outside of any op",

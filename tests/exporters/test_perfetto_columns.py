@@ -35,7 +35,7 @@ def test_integers_are_encoded_in_one_width_and_read_back(numbers: list[int]) -> 
     assert [len(text) for text in texts] == [narrowest] * len(numbers)
 
 
-def test_columns_stand_beside_each_other() -> None:
+def test_columns_stand_next_to_each_other() -> None:
     whole = hstack(2, varints(np.array([1, 2])), b"k", fixed_integers(np.array([0, 3])))
     assert row_bytes(whole) == [b"\1k" + bytes(8), b"\2k\3" + bytes(7)]
     assert row_bytes(hstack(1, doubles(np.array([1.0])))) == [double(1.0)]

@@ -157,7 +157,7 @@ def test_many_launches_of_one_call_site_each_keep_their_own_numbers(
     assert drawn == [(count, 7 * count, sum(range(count)), 7 * count)]
 
 
-def test_launches_of_one_call_site_in_different_places_are_told_apart(
+def test_launches_of_one_call_site_in_different_places_are_distinguished(
     export_and_read: Callable[[Analysis], Reader],
 ) -> None:
     marks = [_kernel("k", 0, 7, 1), _kernel("k", 10, 7, 2)]

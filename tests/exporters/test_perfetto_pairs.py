@@ -71,7 +71,7 @@ def _pairs(*ran: Place, steps: tuple[int, ...] | None = None) -> dict[int, int]:
     return forward_launches(analysis)
 
 
-def test_layers_that_share_a_graph_are_told_apart_by_their_module() -> None:
+def test_layers_that_share_a_graph_are_distinguished_by_their_module() -> None:
     ran = (_forward("a"), _forward("b"), _backward("b"), _backward("a"))
     assert _pairs(*ran) == {2: 1, 3: 0}
 

@@ -24,8 +24,8 @@ def _drawn(rates: Rates) -> dict[str, float]:
 
 
 def _said(rates: Rates, row: int) -> dict[str, Any]:
-    words = {name: told[row] for name, told in rates.words().items() if told[row]}
-    return said(rates.arguments(), row) | words
+    texts = {name: of_rows[row] for name, of_rows in rates.texts().items() if of_rows[row]}
+    return said(rates.arguments(), row) | texts
 
 
 def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:

@@ -20,14 +20,14 @@ def session() -> Session:
     return held
 
 
-def below_the_ledger(by: str, width: int = 100, top: int | None = 3) -> list[str]:
+def below_the_step_time_breakdown(by: str, width: int = 100, top: int | None = 3) -> list[str]:
     """Return the lines of a table."""
     text = report(gpu_step(), by=by, top=top, width=width)
     return text.rstrip().split("\n\n")[-1].splitlines()
 
 
 def test_launches_are_shown_longest_first_with_what_ran() -> None:
-    assert below_the_ledger("launches", 120) == [
+    assert below_the_step_time_breakdown("launches", 120) == [
         "kernel                                    launch     time  step      phase    kind  graph"
         "  call site",
         "multi_tensor_apply_kernel<...>                 8  60.0 us     3  optimizer   eager",
@@ -43,7 +43,7 @@ def test_launches_are_shown_longest_first_with_what_ran() -> None:
 
 
 def test_where_there_is_little_room_the_columns_that_matter_stay() -> None:
-    assert below_the_ledger("attribution", 60) == [
+    assert below_the_step_time_breakdown("attribution", 60) == [
         "ATen op              launch     time         line  module",
         "aten::_fused_adamw_       8  60.0 us",
         "aten.addmm.default        1  50.0 us  model.py:12  mlp.up",
@@ -52,17 +52,17 @@ def test_where_there_is_little_room_the_columns_that_matter_stay() -> None:
     ]
 
 
-def test_the_ledger_graphs_and_steps_are_tables_too() -> None:
+def test_the_step_time_breakdown_graphs_and_steps_are_tables_too() -> None:
     assert (
-        below_the_ledger("coverage", 60)[1]
+        below_the_step_time_breakdown("coverage", 60)[1]
         == "line                     130 us  13.0%  compiled   line"
     )
-    assert below_the_ledger("graphs") == [
+    assert below_the_step_time_breakdown("graphs") == [
         "graph     phase  FX nodes  call sites  cache  compiling           key",
         "0/0     forward         3           2   miss     2.00 s   fkeyforward",
         "0/0    backward         3           2   miss     2.00 s  fkeybackward",
     ]
-    assert below_the_ledger("utilisation") == ["step", "3"]
+    assert below_the_step_time_breakdown("utilisation") == ["step", "3"]
 
 
 @pytest.mark.parametrize("by", ["launches", "attribution", "coverage", "graphs", "utilisation"])

@@ -27,7 +27,7 @@ def rows(name: str) -> list[dict[str, Any]]:
     return records(session(name).compiles())
 
 
-def told(name: str, *columns: str) -> list[tuple[object, ...]]:
+def reported(name: str, *columns: str) -> list[tuple[object, ...]]:
     return [tuple(row[column] for column in columns) for row in rows(name)]
 
 
@@ -53,7 +53,7 @@ def test_all_of_it_was_before_the_recorded_steps(name: str) -> None:
 
 def test_a_break_makes_two_functions_with_a_backward_each() -> None:
     columns = ("compile_kind", "compile_id", "function", "line", "resumed", "graph_breaks")
-    assert told("graph_break", *columns) == [
+    assert reported("graph_break", *columns) == [
         ("frame", "0/0", "work", 39, False, 1),
         ("backward", "1/0", "work", 41, True, 0),
         ("backward", "0/0", "work", 39, False, 0),
@@ -69,13 +69,13 @@ def test_a_break_makes_two_functions_with_a_backward_each() -> None:
 def test_a_recompilation_has_the_guard_that_failed() -> None:
     assert [
         found
-        for found in told("recompilations", "compile_id", "recompiles", "recompile_reason")
+        for found in reported("recompilations", "compile_id", "recompiles", "recompile_reason")
         if found[1]
     ] == [("0/1", "0/0", SIZE)]
 
 
 def test_a_cache_that_was_bypassed_says_why() -> None:
-    assert told("checkpoint", "compile_kind", "cache_detail") == [
+    assert reported("checkpoint", "compile_kind", "cache_detail") == [
         ("frame", f"AOTAutograd's cache: miss; FX graph cache: {BYPASS}"),
         ("backward", f"FX graph cache: {BYPASS}"),
         ("run_time", None),

@@ -45,7 +45,7 @@ def test_exposed_and_overlapped_waiting_and_transfer_add_up(case: str) -> None:
         assert (table[[one, other]] >= 0).all(axis=None)
 
 
-def test_a_terminal_shows_beside_what_collectives_ran_and_how_long_they_waited() -> None:
+def test_a_terminal_shows_next_to_what_collectives_ran_and_how_long_they_waited() -> None:
     text = io.StringIO()
     console = Console(file=text, width=120, force_terminal=False)
     print_session(ranks("fsdp2"), console, by="communication")
@@ -112,7 +112,7 @@ def test_the_report_says_who_came_last() -> None:
     ]
 
 
-def test_communication_is_told_of_a_step_as_the_ledger_beside_it_is() -> None:
+def test_communication_is_reported_of_a_step_as_the_step_time_breakdown_next_to_it_is() -> None:
     (rank, _) = ranks("fsdp2").analyses
     of_scope = (line for line in rank.ledger if line.scope == Scope.COMMUNICATION)
     exposed_ns = sum(line.duration_ns for line in of_scope)

@@ -76,7 +76,7 @@ def test_a_kernels_name_loses_what_is_of_every_kernel(name, short):
         ("void a::b(int)", None, "a::b"),
     ],
 )
-def test_a_librarys_kernel_is_told_with_the_call(kernel, own, shown):
+def test_a_librarys_kernel_is_reported_with_the_call(kernel, own, shown):
     assert kernel_text({"kernel": kernel, "name": own}) == shown
 
 

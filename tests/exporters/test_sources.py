@@ -35,7 +35,7 @@ RECORDED = {
 TEXT = "\n" * 11 + "".join(f"    {line}\n" for line in RECORDED.values())
 
 
-def test_recorded_lines_are_those_with_time_and_the_users_own_that_led_there():
+def test_recorded_lines_are_those_with_time_and_the_users_own_that_attributed_there():
     assert recorded_lines(gpu_step()) == {TRAIN: {40: "loss = model(x, y)"}, MODEL: RECORDED}
 
 

@@ -85,7 +85,7 @@ def printed(analysis, **settings):
     return file.getvalue()
 
 
-def test_what_to_do_stands_first_and_then_the_ledger():
+def test_what_to_do_stands_first_and_then_the_step_time_breakdown():
     first, ledger, _ = report(gpu_step(), width=72).split("\n\n")
     assert (first + "\n", ledger + "\n") == (FIRST, REPORT)
 
@@ -133,7 +133,7 @@ def test_the_phases_that_a_table_shows_add_up_to_each_row_s_time_at_every_width(
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 145])
-def test_the_code_of_a_line_stands_beside_it_at_every_width(width):
+def test_the_code_of_a_line_stands_next_to_it_at_every_width(width):
     head, first, *_ = table_of(report(gpu_step(), width=width)).splitlines()
     assert first[head.index("code") :].startswith("h = self.up(x)")
     assert first.startswith("model.py:12")

@@ -47,7 +47,7 @@ def test_both_sizes_of_each_template_are_found(made: Analysis) -> None:
     assert {size for each in found for size in each.run_size.tolist()} == {16_384}
 
 
-def test_what_was_chosen_for_few_rows_and_runs_on_many_is_told_without_a_claim(
+def test_what_was_chosen_for_few_rows_and_runs_on_many_is_reported_without_a_claim(
     made: Analysis,
 ) -> None:
     found = only(autotuning.RULE, made)
@@ -69,7 +69,7 @@ def test_a_size_near_the_one_that_was_tuned_for_is_none(
     assert is_silent(autotuning.RULE, compiled_with(made, times)) == silent
 
 
-def test_a_size_far_below_the_one_that_was_tuned_for_is_told(made: Analysis) -> None:
+def test_a_size_far_below_the_one_that_was_tuned_for_is_reported(made: Analysis) -> None:
     assert only(autotuning.RULE, compiled_with(made, 5000)).evidence[2].value == 80_000
 
 

@@ -100,7 +100,7 @@ def test_of_fsdp_in_one_unit_nothing_is_claimed() -> None:
     assert all("fully_shard" in each.remedy for each in found)
 
 
-def test_gradients_that_each_micro_batch_reduces_are_told_but_for_the_last_ones() -> None:
+def test_gradients_that_each_micro_batch_reduces_are_reported_but_for_the_last_ones() -> None:
     made = stepped(*3 * [FORWARD, BACKWARD, REDUCE], waiting_us=500)
     found = only(repeated_reduction.RULE, made)
     assert (found.saving_per, found.est_saving_ns) == (SavingPer.STEP, 2 * 19_500 * US)
@@ -123,7 +123,7 @@ def test_of_one_rank_alone_and_few_collectives_no_time_is_claimed() -> None:
     assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
 
 
-def test_gradients_that_are_reduced_too_often_beside_other_work_are_told_without_a_claim() -> None:
+def test_gradients_reduced_too_often_next_to_other_work_save_nothing() -> None:
     often = 3 * [FORWARD, BACKWARD, REDUCE]
     found = only(repeated_reduction.RULE, stepped(*often, is_exposed=False))
     assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)

@@ -27,7 +27,7 @@ def half_eager(*eager_us: int, compiled_us: int = 2000, paced: bool = True) -> A
     return placed(replace(made, launches=replace(made.launches, scope=scope)), sum=at_line)
 
 
-def test_two_thirds_of_eager_ops_beside_compiled_code_are_at_stake() -> None:
+def test_two_thirds_of_eager_ops_next_to_compiled_code_are_at_stake() -> None:
     found = only(eager_beside_compiled.RULE, half_eager(300, 300, 300))
     assert (found.saving_per, found.est_saving_ns, found.location.line) == (
         SavingPer.STEP,
@@ -54,7 +54,7 @@ def test_three_fifths_of_eager_ops_are_at_stake_where_nothing_is_compiled() -> N
     assert [each.value for each in found.evidence] == [2, 800 * US, 800 * US, 1]
 
 
-def test_beside_much_compiled_code_and_in_a_step_of_products_nothing_is_said() -> None:
+def test_next_to_much_compiled_code_and_in_a_step_of_products_nothing_is_said() -> None:
     assert is_silent(uncompiled.RULE, half_eager(300, 300, 300))
     products = half_eager(300, compiled_us=4000)
     in_eager = replace(products.launches, scope=interned(["eager"] * 2))

@@ -58,7 +58,7 @@ def test_a_product_at_an_eighth_of_the_peak_could_save_most_of_its_time() -> Non
     assert "multiples of 64" in found.remedy
 
 
-def test_a_product_that_reads_badly_is_told_by_its_bytes() -> None:
+def test_a_product_that_reads_badly_is_reported_by_its_bytes() -> None:
     (found,) = candidates("triton_tem_fused_mm_0", 20, "memory")
     assert "its operands" in found.remedy
     assert found.evidence[4].value == "1,200 of 4,800 GB/s"
@@ -75,7 +75,7 @@ def test_attention_convolutions_generated_kernels_and_what_is_too_short_are_not_
     assert candidates("extern_kernels.mm", 2, "latency") == []
 
 
-def test_what_runs_beside_a_collective_is_slowed_by_it_and_not_judged() -> None:
+def test_what_runs_next_to_a_collective_is_slowed_by_it_and_not_judged() -> None:
     script = Script()
     script.launch("extern_kernels.mm", 100 * US)
     script.launch("ncclDevKernel_AllReduce", 300 * US, op="c10d::allreduce_", stream=20)

@@ -76,7 +76,7 @@ def graph(script: Script, kernel_us: int) -> None:
     )
 
 
-def test_a_break_is_told_with_the_idle_way_to_the_next_graph() -> None:
+def test_a_break_is_reported_with_the_idle_way_to_the_next_graph() -> None:
     found = only(RULE, steps(5))
     assert found.location == Location("/m.py", 12, "print(x.shape)")
     assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)

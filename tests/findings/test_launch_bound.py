@@ -42,7 +42,7 @@ def test_what_compiling_fuses_is_added_to_what_the_device_waits():
 
 
 @pytest.mark.parametrize("case", ["cond", "while_loop"])
-def test_what_chooses_its_way_or_loops_is_not_told_to_be_replayed(case):
+def test_what_chooses_its_way_or_loops_is_not_reported_to_be_replayed(case):
     (session,) = SESSIONS.glob(f"{case}.session.*")
     found = only(RULE, profiler_ext.load(session).analysis)
     assert found.remedy.startswith("a larger batch; or torch.where in place of torch.cond")
@@ -72,7 +72,7 @@ def test_a_graph_that_is_replayed_is_not_to_be_replayed():
     assert found.remedy.startswith("a larger batch")
 
 
-def test_ranks_that_communicate_are_not_told_to_replay_all_of_it():
+def test_ranks_that_communicate_are_not_reported_to_replay_all_of_it():
     script = steps(2 * US)
     script.launch("ncclDevKernel_AllReduce_Sum_bf16", 5 * US, op="c10d::allreduce_")
     script.end_step()

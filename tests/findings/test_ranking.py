@@ -56,7 +56,7 @@ def test_below_the_floor_nothing_is_said():
     assert (told.found, told.rules_evaluated) == ((), 1)
 
 
-def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches_run_beside():
+def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches_run_next_to():
     before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
     idle, launches = np.array([0]), np.array([0])
     rules = (

@@ -97,7 +97,7 @@ def test_collectives_of_which_nobody_knows_the_size_are_not_compared() -> None:
     assert unjudged.reason == "the sessions of all ranks together tell it: merge them"
 
 
-def test_communication_beside_which_something_runs_is_none() -> None:
+def test_communication_next_to_which_something_runs_is_none() -> None:
     assert is_silent(exposed_communication.RULE, step(0, 0, 0))
 
 
@@ -114,7 +114,7 @@ def late(*rows: tuple[str, int, int]) -> Analysis:
     return replace(step(0, 0, spent), rank_delay=rank_delay)
 
 
-def test_a_rank_that_comes_last_is_told_with_what_it_did() -> None:
+def test_a_rank_that_comes_last_is_reported_with_what_it_did() -> None:
     found = only(late_rank.RULE, late(("python", 12, 600), ("", 30, 100), ("data_loader", 31, 50)))
     assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
     assert found.location == Location("/train.py", 12, "x")

@@ -87,12 +87,12 @@ def test_of_a_conversion_the_op_around_the_copy_goes_too() -> None:
     assert only(dtype_conversion.RULE, made).est_saving_ns == 9 * int(14 * US / 1.45)
 
 
-def test_changes_of_layout_are_told_by_their_kernels() -> None:
+def test_changes_of_layout_are_reported_by_their_kernels() -> None:
     assert only(layout_conversion.RULE, step(NCHW)).est_saving_ns == 800 * US
     assert is_silent(layout_conversion.RULE, step(SGEMM))
 
 
-def test_batch_norms_beside_changes_of_layout_lose_two_thirds_of_their_time() -> None:
+def test_batch_norms_next_to_changes_of_layout_lose_two_thirds_of_their_time() -> None:
     script = Script()
     script.launch(NCHW, 400 * US)
     script.launch("void at::native::batch_norm_backward_kernel<float, float, float, int>", 3 * MS)
@@ -112,7 +112,7 @@ def test_a_conversion_counts_where_the_line_asks_for_none() -> None:
         assert is_silent(dtype_conversion.RULE, placed(made, to={"code": code}))
 
 
-def test_a_checkpoint_is_told_by_the_library_calls_that_run_again() -> None:
+def test_a_checkpoint_is_reported_by_the_library_calls_that_run_again() -> None:
     made = placed(step("nvjet_sm90_tst_128x64"), mm={"phase": Phase.RECOMPUTE})
     assert only(recompute.RULE, made).est_saving_ns == 800 * US
 

@@ -39,7 +39,7 @@ def test_products_with_a_weight_at_the_same_line_are_not_counted() -> None:
     assert only(unfused_attention.RULE, placed_there).est_saving_ns == 400 * US
 
 
-def test_an_eager_call_is_told_by_the_ops_within_it() -> None:
+def test_an_eager_call_is_reported_by_the_ops_within_it() -> None:
     whole = {"aten_op": "aten::scaled_dot_product_attention"}
     products = placed(step("bmm", "baddbmm"), bmm=FORWARD | whole, baddbmm=BACKWARD)
     assert only(unfused_attention.RULE, products).est_saving_ns == 400 * US

@@ -46,12 +46,12 @@ def test_layers_that_convolve_are_of_other_sizes_by_design() -> None:
     assert is_silent(unlike_siblings.RULE, convolving(layers(250, 100, 101, 99, 100)))
 
 
-def test_what_a_layer_runs_beside_a_collective_counts_half() -> None:
-    assert only(unlike_siblings.RULE, beside_collective(500)).est_saving_ns == 150 * US
-    assert is_silent(unlike_siblings.RULE, beside_collective(250))
+def test_what_a_layer_runs_next_to_a_collective_counts_half() -> None:
+    assert only(unlike_siblings.RULE, next_to_collective(500)).est_saving_ns == 150 * US
+    assert is_silent(unlike_siblings.RULE, next_to_collective(250))
 
 
-def beside_collective(fourth_us: int) -> Analysis:
+def next_to_collective(fourth_us: int) -> Analysis:
     """Five layers, of which the fourth runs beside a collective of this length."""
     made = layers(100, 101, 99, fourth_us, 100, fourth_us)
     start_ns = made.launches.start_ns.copy()

@@ -67,7 +67,7 @@ def test_code_that_no_recorded_step_ran_is_not_judged() -> None:
     assert is_silent(RULE, tuned(60, compile_id="7/0"))
 
 
-def test_what_other_threads_tune_beside_it_does_not_count() -> None:
+def test_what_other_threads_tune_next_to_it_does_not_count() -> None:
     made = tuned(60)
     (one,) = made.recording.compiles
     beside = replace(one, kind=CompileKind.WORKER)

@@ -82,7 +82,9 @@ def test_a_condition_says_what_it_is_of_and_its_limits(text, kind, limits, more)
         ('kernel "x > +5%', "at '\"' (character 8)", "the kernel that is meant"),
     ],
 )
-def test_what_is_no_condition_is_told_in_a_sentence_that_shows_where(text, where, expected) -> None:
+def test_what_is_no_condition_is_refused_in_a_sentence_that_shows_where(
+    text, where, expected
+) -> None:
     with pytest.raises(UsageError) as raised:
         parse(text)
     said = str(raised.value)

@@ -73,7 +73,7 @@ def test_no_name_breaks_the_xml() -> None:
     assert suite.failures == 2
 
 
-def test_github_is_told_the_line_with_most_of_what_failed(tmp_path: Path) -> None:
+def test_github_is_reported_the_line_with_most_of_what_failed(tmp_path: Path) -> None:
     gate = judge(SLOWER, ["module layers.*.mlp backward > +5%", "total > +50%"])
     (command,) = workflow_commands(gate, SLOWER, Path("/src"))
     level, properties, message = read_back(command)
@@ -88,13 +88,13 @@ def test_github_is_told_the_line_with_most_of_what_failed(tmp_path: Path) -> Non
     assert read_back(elsewhere)[1]["file"] == "model.py"
 
 
-def test_github_is_told_of_a_file_below_the_checkout() -> None:
+def test_github_is_reported_of_a_file_below_the_checkout() -> None:
     gate = judge(SLOWER, ["line model.py:10 > +5%"])
     (command,) = workflow_commands(gate, SLOWER, Path("/"))
     assert read_back(command)[1]["file"] == "src/model.py"
 
 
-def test_github_is_told_of_too_few_as_an_error_or_a_warning() -> None:
+def test_github_is_reported_of_too_few_as_an_error_or_a_warning() -> None:
     gate = judge(FEW, ["total > +5%, 3%".partition(",")[0]])
     told = [
         read_back(command)

@@ -42,7 +42,7 @@ def folder(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_the_figures_are_the_ledger_and_add_up_to_the_step(session: Session) -> None:
+def test_the_figures_are_the_step_time_breakdown_and_add_up_to_the_step(session: Session) -> None:
     found = figures(session)
     assert found == pytest.approx(FIGURES)
     parts = (found[name] for name in found if name != "profiler_ext/step_ms")

@@ -87,7 +87,7 @@ def test_an_interrupt_is_the_users_and_passes(error):
     assert guard.failures == ()
 
 
-def test_an_error_of_the_original_is_the_callers_and_the_observation_is_told():
+def test_an_error_of_the_original_is_the_callers_and_the_observation_is_reported():
     ended: list[BaseException | None] = []
 
     def original() -> None:

@@ -97,7 +97,7 @@ def test_what_only_the_program_can_have_raised_was_thrown_in(module, kind, is_th
     assert is_raised_by_program(raised_in(module, kind)) is is_thrown
 
 
-def told(module: str, source: str) -> Callable[[], Any]:
+def reported(module: str, source: str) -> Callable[[], Any]:
     """Return the function ``worked`` of a module's source."""
     names: dict[str, Any] = {"__name__": module}
     exec(source, names)
@@ -106,8 +106,8 @@ def told(module: str, source: str) -> Callable[[], Any]:
 
 OF_OURS = "profiler_ext.kineto.reader"
 WORK = {
-    "in Python alone": told(OF_OURS, "def worked():\n    at = 0\n    while True: at += 1"),
-    "in C": told(OF_OURS, "def worked():\n    while True: sorted(range(9999))"),
+    "in Python alone": reported(OF_OURS, "def worked():\n    at = 0\n    while True: at += 1"),
+    "in C": reported(OF_OURS, "def worked():\n    while True: sorted(range(9999))"),
 }
 
 
@@ -157,21 +157,21 @@ def test_a_class_of_python_s_own_that_was_thrown_in_is_known_too(
 )
 def test_what_a_statement_raises_is_no_such(statement: str) -> None:
     with pytest.raises(Exception) as raised:
-        told(OF_OURS, f"def worked():\n    {statement}")()
+        reported(OF_OURS, f"def worked():\n    {statement}")()
     assert not is_raised_by_program(raised.value)
 
 
 def test_what_is_raised_again_is_no_such() -> None:
     again = "def worked():\n    try: raise TimeoutError\n    except OSError: raise"
     with pytest.raises(TimeoutError) as raised:
-        told(OF_OURS, again)()
+        reported(OF_OURS, again)()
     assert not is_raised_by_program(raised.value)
 
 
 def test_what_code_in_c_raises_without_words_is_no_such() -> None:
     """Cython has a frame of its own stand for its function."""
     with pytest.raises(ValueError, match="must be") as raised:
-        told(OF_OURS, "def worked(): import numpy; numpy.random.RandomState().choice(-1)")()
+        reported(OF_OURS, "def worked(): import numpy; numpy.random.RandomState().choice(-1)")()
     raised.value.args = ()
     assert not is_raised_by_program(raised.value)
 

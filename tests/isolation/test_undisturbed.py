@@ -17,7 +17,7 @@ class Late(Exception):
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch):
+def observed(monkeypatch: pytest.MonkeyPatch):
     """What the handler of a signal noted."""
     found: list[str] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: found.append("answered"))
@@ -25,25 +25,25 @@ def heard(monkeypatch: pytest.MonkeyPatch):
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_signal_is_answered_once_when_the_work_is_done(heard: list[str]) -> None:
+def test_a_signal_is_answered_once_when_the_work_is_done(observed: list[str]) -> None:
     handler = signal.getsignal(signal.SIGUSR1)
     with isolated():
         with isolated():
             signal.raise_signal(signal.SIGUSR1)
             signal.raise_signal(signal.SIGUSR1)
-        heard.append("worked")
-    assert heard == ["worked", "answered"]
+        observed.append("worked")
+    assert observed == ["worked", "answered"]
     assert signal.getsignal(signal.SIGUSR1) is handler
 
 
-def test_a_callback_of_the_program_is_run_with_its_signals(heard: list[str]) -> None:
+def test_a_callback_of_the_program_is_run_with_its_signals(observed: list[str]) -> None:
     with isolated():
         with user_code():
             signal.raise_signal(signal.SIGUSR1)
-            heard.append("called")
+            observed.append("called")
         signal.raise_signal(signal.SIGUSR1)
-        heard.append("worked")
-    assert heard == ["answered", "called", "worked", "answered"]
+        observed.append("worked")
+    assert observed == ["answered", "called", "worked", "answered"]
 
 
 def test_the_first_ctrl_c_waits_and_the_second_ends_the_work() -> None:
@@ -58,9 +58,9 @@ def test_the_first_ctrl_c_waits_and_the_second_ends_the_work() -> None:
 
 
 @pytest.mark.parametrize("when", ["while it is set aside", "while it is given back"])
-def test_a_second_ctrl_c_beside_the_work_is_the_program_s_alone(when, monkeypatch) -> None:
+def test_a_second_ctrl_c_next_to_the_work_is_the_program_s_alone(when, monkeypatch) -> None:
     """Its handler goes on; nothing of ours comes out, and all that was set aside is back."""
-    heard = list[int]()
+    observed = list[int]()
 
     def pressed() -> None:
         signal.raise_signal(signal.SIGINT)
@@ -70,7 +70,7 @@ def test_a_second_ctrl_c_beside_the_work_is_the_program_s_alone(when, monkeypatc
         pressed() if when == "while it is set aside" else back.callback(pressed)
 
     monkeypatch.setattr(user_state, "_SETTINGS", (*user_state._SETTINGS, set_aside))
-    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    before = signal.signal(signal.SIGINT, lambda number, _: observed.append(number))
     handler, limit = signal.getsignal(signal.SIGINT), sys.getrecursionlimit()
     try:
         with isolated():
@@ -78,14 +78,16 @@ def test_a_second_ctrl_c_beside_the_work_is_the_program_s_alone(when, monkeypatc
         assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (heard, sys.getrecursionlimit()) == ([signal.SIGINT], limit)
+    assert (observed, sys.getrecursionlimit()) == ([signal.SIGINT], limit)
 
 
-def test_each_signal_is_answered_though_the_first_answer_is_an_exception(heard: list[str]) -> None:
+def test_each_signal_is_handled_though_the_first_handler_raises(
+    observed: list[str],
+) -> None:
     with pytest.raises(KeyboardInterrupt), isolated():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGUSR1)
-    assert heard == ["answered"]
+    assert observed == ["answered"]
 
 
 def test_work_of_ours_is_done_though_the_program_took_builtins_away(monkeypatch) -> None:
@@ -120,10 +122,10 @@ def ours() -> None:
 
 
 def test_a_tracer_hears_nothing_of_our_work_and_the_end_of_all_that_it_saw_begin() -> None:
-    heard: list[tuple[str, str]] = []
+    observed: list[tuple[str, str]] = []
 
     def tracer(frame, event, argument):
-        heard.append((frame.f_code.co_name, event))
+        observed.append((frame.f_code.co_name, event))
         return tracer
 
     def theirs() -> None:
@@ -139,16 +141,16 @@ def test_a_tracer_hears_nothing_of_our_work_and_the_end_of_all_that_it_saw_begin
     finally:
         sys.settrace(before)
     assert kept is tracer
-    assert heard.count(("ours", "call")) == 1
-    begun, ended = ([name for name, told in heard if told == event] for event in ("call", "return"))
+    assert observed.count(("ours", "call")) == 1
+    begun, ended = ([n for n, what in observed if what == event] for event in ("call", "return"))
     assert sorted(begun) == sorted(ended)
 
 
 def test_a_profiler_hears_of_every_frame_its_end() -> None:
-    heard: list[tuple[int, str]] = []
+    observed: list[tuple[int, str]] = []
 
     def profiler(frame, event, argument):
-        heard.append((id(frame), event))
+        observed.append((id(frame), event))
 
     def theirs() -> None:
         with isolated():
@@ -162,8 +164,8 @@ def test_a_profiler_hears_of_every_frame_its_end() -> None:
     finally:
         sys.setprofile(before)
     assert kept is profiler
-    assert len([1 for _, event in heard if event == "call"]) == len(
-        [1 for _, event in heard if event == "return"]
+    assert len([1 for _, event in observed if event == "call"]) == len(
+        [1 for _, event in observed if event == "return"]
     )
 
 

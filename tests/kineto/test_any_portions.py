@@ -83,13 +83,13 @@ def _handed_here(text, portion):
     yield out
 
 
-def _told(trace):
+def _reported(trace):
     return [*_columns(trace)], [*trace.raw], trace.header, trace.clamped
 
 
 def _result(path, jobs):
     try:
-        return _told(trace_of(path, read_document(path, jobs)))
+        return _reported(trace_of(path, read_document(path, jobs)))
     except TraceError as error:
         return str(error)
 
@@ -119,6 +119,6 @@ def test_any_file_is_to_several_what_it_is_to_one(tmp_path, small):
         differing += [seed] * (_result(path, 9) != alone)
         if not isinstance(alone, str):
             read += 1
-            differing += [seed] * (_told(trace_of(path, read_slow_path(text))) != alone)
+            differing += [seed] * (_reported(trace_of(path, read_slow_path(text))) != alone)
     assert differing == []
     assert 0 < read < len(SEEDS)  # some are refused

@@ -41,7 +41,7 @@ def small_blocks(monkeypatch):
         monkeypatch.setattr(module, "BLOCK_BYTES", 600)
 
 
-def told(document):
+def reported(document):
     """Everything that a document says, as values that can be compared."""
     columns, clamped = document.columns()
     table = {field.name: getattr(columns, field.name) for field in fields(columns)}
@@ -61,13 +61,13 @@ def told(document):
 def test_a_recording_reads_the_same_in_blocks_and_at_once(name):
     text = gzip.decompress((H200 / f"{name}.pt.trace.json.gz").read_bytes())
     assert len(text) > 20 * 600
-    assert told(read_in_blocks(text)) == told(read_slow_path(text))
+    assert reported(read_in_blocks(text)) == reported(read_slow_path(text))
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
 def test_an_odd_event_among_others_reads_the_same_in_blocks_and_at_once(odd):
     text = text_of([*EVENTS, *EVENTS, odd, *EVENTS, *EVENTS, odd])
-    assert told(read_in_blocks(text)) == told(read_slow_path(text))
+    assert reported(read_in_blocks(text)) == reported(read_slow_path(text))
 
 
 def test_keys_behind_the_events_are_in_the_header_too():
@@ -76,7 +76,7 @@ def test_keys_behind_the_events_are_in_the_header_too():
     text = text[: text.rindex(b"]")] + tail
     document = read_in_blocks(text)
     assert list(document.header)[-2:] == ["deviceProperties", "traceName"]
-    assert told(document) == told(read_slow_path(text))
+    assert reported(document) == reported(read_slow_path(text))
 
 
 def test_a_list_of_events_within_another_key_is_not_taken_for_the_events():

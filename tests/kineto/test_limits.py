@@ -70,7 +70,7 @@ def test_steps_are_counted_on_each_device(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("asked", ["many", "-1", "1e9", "²", "9" * 30])
-def test_a_limit_that_is_no_number_is_told(tmp_path, monkeypatch, asked):
+def test_a_limit_that_is_no_number_is_reported(tmp_path, monkeypatch, asked):
     monkeypatch.setenv("PROFILER_EXT_MAX_DEPTH", asked)
     with pytest.raises(UsageError, match=r"PROFILER_EXT_MAX_DEPTH is .*, expected a whole number"):
         read_trace(written(tmp_path, text_of()))

@@ -90,7 +90,7 @@ def test_a_trace_without_base_time_starts_at_zero(tmp_path):
     assert (trace.base_ns, trace.devices) == (0, ())
 
 
-def test_compression_is_told_by_content(tmp_path):
+def test_compression_is_reported_by_content(tmp_path):
     path = tmp_path / "named.json"
     path.write_bytes(gzip.compress(text_of()))
     assert len(read_trace(path).events) == 4

@@ -228,7 +228,7 @@ def test_a_session_of_a_newer_version_is_read_where_all_of_it_is_known(tmp_path)
 
 
 @pytest.mark.parametrize("changed", [{"cache_state": "dreamt"}, {"index": "first"}])
-def test_a_session_that_a_newer_version_wrote_is_told_with_its_version(tmp_path, changed):
+def test_a_session_that_a_newer_version_wrote_is_reported_with_its_version(tmp_path, changed):
     with pytest.raises(TraceError) as raised:
         read_recording(_session_of(tmp_path, "0.4.0", **changed))
     told = rf"was written by a newer profiler-ext \(0\.4\.0; this one is {VERSION}: .*\$.graphs"
@@ -237,7 +237,7 @@ def test_a_session_that_a_newer_version_wrote_is_told_with_its_version(tmp_path,
 
 
 @pytest.mark.parametrize("version", [None, VERSION, "0.0.9"])
-def test_a_word_of_a_session_that_is_not_known_is_told(tmp_path, version):
+def test_a_word_of_a_session_that_is_not_known_is_reported(tmp_path, version):
     with pytest.raises(TraceError) as raised:
         read_recording(_session_of(tmp_path, version, cache_state="dreamt"))
     told = (

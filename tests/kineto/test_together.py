@@ -105,7 +105,7 @@ _BAD = {
 
 
 @pytest.mark.parametrize("text", _BAD.values(), ids=_BAD)
-def test_what_is_wrong_is_told_as_one_process_tells_it(tmp_path, text):
+def test_what_is_wrong_is_reported_as_one_process_tells_it(tmp_path, text):
     path = written(tmp_path, text)
     assert _refusal(path, 2) == _refusal(path, 1)
 

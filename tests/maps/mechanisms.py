@@ -99,7 +99,7 @@ def _values() -> str:
     rows = (
         (
             f"[`{each.value}`](evidence.md#{each.page.partition('#')[2]})",
-            each.words,
+            each.label,
             ", ".join(f"`{place}`" for place in places_of(each)),
         )
         for each in Mechanism

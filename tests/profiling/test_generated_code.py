@@ -122,7 +122,7 @@ def test_without_source_nothing_of_a_line_or_of_code_is_kept(tmp_path: Path) -> 
     assert [g.nodes[0].lineage.stack[0].line for g in made.graphs[:1]] == [40]
 
 
-def test_lines_are_led_to_without_their_text_and_nothing_is_noted_of_what_was_asked() -> None:
+def test_lines_are_attributed_to_without_their_text_and_without_a_note() -> None:
     whole, without = attribute(STEP), attribute(with_source(STEP, False, Guard()))
     assert [(p.file, p.line) for p in whole.places] == [(p.file, p.line) for p in without.places]
     assert {place.code for place in without.places} == {None}

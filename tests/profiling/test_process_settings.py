@@ -15,7 +15,7 @@ from profiler_ext.profiling.assembly import settings_of_process
     ("argv", "command"),
     [(["train.py", "-x"], ("train.py", "-x")), ([Path("a.py"), 3], ("a.py", "3")), (None, ())],
 )
-def test_the_command_is_told_of_whatever_the_program_has_for_arguments(
+def test_the_command_is_reported_of_whatever_the_program_has_for_arguments(
     monkeypatch: pytest.MonkeyPatch, argv: Any, command: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(sys, "argv", argv)

@@ -103,7 +103,7 @@ def many_lines() -> None:
 
 
 @pytest.mark.parametrize(("a_line_ns", "is_too_fast"), [(1_400, True), (1_600, False)])
-def test_code_that_runs_lines_too_fast_is_heard_of_no_more(
+def test_code_that_runs_lines_too_fast_is_observed_of_no_more(
     monkeypatch: pytest.MonkeyPatch, a_line_ns: int, is_too_fast: bool
 ) -> None:
     readings = itertools.count(0, a_line_ns)
@@ -213,7 +213,7 @@ def test_the_ids_that_have_an_owner_are_left_to_it() -> None:
             sys.monitoring.free_tool_id(number)
 
 
-def test_a_thread_that_begins_again_under_the_same_id_is_told_by_the_systems() -> None:
+def test_a_thread_that_begins_again_under_the_same_id_is_reported_by_the_systems() -> None:
     found = new_watch()
     found.begin()
     ended: list[int] = []

@@ -64,12 +64,12 @@ def graph(text: str = GRAPH) -> PrintedGraph:
     return found
 
 
-def led(call: str, text: str = GRAPH, *, is_backward: bool = False) -> dict[int, str]:
+def attributed(call: str, text: str = GRAPH, *, is_backward: bool = False) -> dict[int, str]:
     """The node of each library call that has one, by the place of the call."""
     return library_nodes(graph(text), wrapper_calls(call)["call"], is_backward=is_backward)
 
 
-def told(dynamo: DynamoGraph | None) -> list[tuple[str, ...]]:
+def reported(dynamo: DynamoGraph | None) -> list[tuple[str, ...]]:
     """The nodes of each call site, as a process with this Dynamo graph is told of them."""
     record, _ = graph_from_code(GeneratedCode(CALL, dedent(GRAPH), False, False, "2.13.0"), dynamo)
     assert record is not None
@@ -78,62 +78,64 @@ def told(dynamo: DynamoGraph | None) -> list[tuple[str, ...]]:
 
 def test_a_library_call_is_the_node_that_reads_the_inputs_which_it_is_given() -> None:
     swapped = CALL.replace("primals_3", "W").replace("primals_2, (", "primals_3, (")
-    assert led(CALL, APART) == {1: "mm", 3: "mm_1"}
-    assert led(swapped.replace("W", "primals_2"), APART) == {1: "mm_1", 3: "mm"}
+    assert attributed(CALL, APART) == {1: "mm", 3: "mm_1"}
+    assert attributed(swapped.replace("W", "primals_2"), APART) == {1: "mm_1", 3: "mm"}
 
 
 def test_a_reused_variable_is_not_the_input_that_it_was() -> None:
     reused = CALL.replace("buf2, primals_3,", "buf2, buf3,")
     reused = reused.replace("buf2 = buf0;", "buf3 = primals_3; buf2 = buf0;")
-    assert led(reused, APART) == {1: "mm"}
+    assert attributed(reused, APART) == {1: "mm"}
 
 
 def test_calls_that_are_given_no_input_are_nodes_that_follow_from_one_another() -> None:
     """Under autocast each weight is cast first, so that a call sees buffers alone."""
     cast = CALL.replace("primals_3, out", "buf8, out").replace("tensor(primals_2", "tensor(buf7")
-    assert led(cast) == {1: "mm", 3: "mm_1"}
-    assert led(cast, APART) == {}
+    assert attributed(cast) == {1: "mm", 3: "mm_1"}
+    assert attributed(cast, APART) == {}
 
 
 def test_where_a_template_may_stand_for_a_node_calls_are_not_counted() -> None:
     cast = CALL.replace("primals_3, out", "buf8, out").replace("tensor(primals_2", "tensor(buf7")
-    assert led(cast.replace("triton_red_fused", "triton_tem_fused")) == {}
-    assert led(CALL.replace("triton_red_fused", "triton_tem_fused")) == {1: "mm", 3: "mm_1"}
+    assert attributed(cast.replace("triton_red_fused", "triton_tem_fused")) == {}
+    assert attributed(CALL.replace("triton_red_fused", "triton_tem_fused")) == {1: "mm", 3: "mm_1"}
 
 
 def test_two_calls_of_what_may_be_one_node_stay_open() -> None:
     call = "    extern_kernels.mm(buf2, primals_3"
     again = CALL.replace(call, f"    extern_kernels.mm(buf3, primals_3)\n{call}")
-    assert led(again) == {1: "mm"}
+    assert attributed(again) == {1: "mm"}
     both = CALL.replace("mm(buf2, primals_3", "mm(buf2, primals_2")
-    assert led(both) == {}
+    assert attributed(both) == {}
 
 
-def test_a_call_that_reads_a_mutated_input_is_not_led_by_it() -> None:
+def test_a_call_that_reads_a_mutated_input_is_not_attributed_by_it() -> None:
     copied = "torch.ops.aten.copy_.default(primals_3, mm)\n        return (sum_1"
     mutating = APART.replace("return (sum_1", f'copy_: "f32[4, 4]" = {copied}')
-    assert led(CALL, mutating) == {1: "mm"}
+    assert attributed(CALL, mutating) == {1: "mm"}
 
 
-def test_of_a_backward_graph_only_what_gradients_flow_into_is_led() -> None:
+def test_of_a_backward_graph_only_what_gradients_flow_into_is_attributed() -> None:
     """What runs again there is the forward's, and the text does not tell it from other work."""
     backward = GRAPH.replace("primals_3", "tangents_1")
-    assert led(CALL.replace("primals_3", "tangents_1"), backward, is_backward=True) == {3: "mm_1"}
+    assert attributed(CALL.replace("primals_3", "tangents_1"), backward, is_backward=True) == {
+        3: "mm_1"
+    }
 
 
-def test_without_a_graph_of_this_process_or_with_a_gradient_in_it_no_call_is_led() -> None:
+def test_without_a_graph_of_this_process_or_with_a_gradient_in_it_no_call_is_attributed() -> None:
     nobody = [()] * 5
     sources = {"mm": Lineage(evidence=LineEvidence.COMPILED)}
     plain = DynamoGraph("d", (), None, {}, PLACES)
     copied = DynamoGraph("d", (), None, {}, PLACES, copy_sources=sources)
     differentiating = DynamoGraph("d", (), None, {}, PLACES, takes_gradient=True)
-    assert told(plain) == [(), ("mm",), (), ("mm_1",), ()]
-    assert [told(None), told(copied), told(differentiating)] == [nobody] * 3
+    assert reported(plain) == [(), ("mm",), (), ("mm_1",), ()]
+    assert [reported(None), reported(copied), reported(differentiating)] == [nobody] * 3
 
 
-def test_a_call_whose_line_this_process_has_not_is_not_led() -> None:
+def test_a_call_whose_line_this_process_has_not_is_not_attributed() -> None:
     changed = DynamoGraph("d", (), None, {}, PLACES[:1])
-    assert told(changed) == [(), ("mm",), (), (), ()]
+    assert reported(changed) == [(), ("mm",), (), (), ()]
 
 
 def test_call_sites_are_those_of_the_wrapper_in_order() -> None:

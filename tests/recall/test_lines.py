@@ -184,7 +184,7 @@ def test_on_an_fx_hit_a_node_without_a_fresh_one_shares_the_line_of_its_neighbou
 LAYERS = tuple((ModuleFrame(f"layers.{at}", "Layer"),) for at in range(3))
 
 
-def made_beside(*recorded: FxNode, fresh: tuple[FxNode, ...]) -> tuple[ModuleFrame, ...]:
+def made_next_to(*recorded: FxNode, fresh: tuple[FxNode, ...]) -> tuple[ModuleFrame, ...]:
     """Return the modules of a node of layer 0 that a pass made, of which nothing fresh tells."""
     made = fx_node("made", "aten.full.default", stack=OLD, modules=LAYERS[0])
     return lines.from_fresh_graph((*recorded, made), fresh)[-1].lineage.modules
@@ -195,22 +195,22 @@ def of_layer(at: int, name: str = "mul") -> FxNode:
 
 
 def test_on_an_fx_hit_a_node_without_a_fresh_one_has_the_layer_of_its_neighbours() -> None:
-    assert made_beside(of_layer(0), fresh=(of_layer(0),)) == LAYERS[0]
-    assert made_beside(of_layer(0), fresh=(of_layer(1),)) == LAYERS[1]
+    assert made_next_to(of_layer(0), fresh=(of_layer(0),)) == LAYERS[0]
+    assert made_next_to(of_layer(0), fresh=(of_layer(1),)) == LAYERS[1]
 
 
 def test_a_layer_that_no_neighbour_leads_is_kept_only_where_all_others_are_the_same() -> None:
     """Equal buckets share a cached artifact, whose record names the layers of the first."""
-    assert made_beside(of_layer(1), fresh=(of_layer(1),)) == LAYERS[0]
-    assert made_beside(of_layer(1), fresh=(of_layer(2),)) == ()
+    assert made_next_to(of_layer(1), fresh=(of_layer(1),)) == LAYERS[0]
+    assert made_next_to(of_layer(1), fresh=(of_layer(2),)) == ()
     both = (of_layer(0), of_layer(0, "add"))
-    assert made_beside(*both, fresh=(of_layer(1), of_layer(2, "add"))) == ()
+    assert made_next_to(*both, fresh=(of_layer(1), of_layer(2, "add"))) == ()
 
 
 def test_what_a_pass_merged_of_two_layers_says_nothing_of_the_others() -> None:
     merged = fx_node("merged", "", stack=OLD, modules=LAYERS[1], replaced=("mul", "add"))
     fresh = (of_layer(1), of_layer(2, "add"))
-    assert made_beside(merged, of_layer(1), fresh=fresh) == LAYERS[0]
+    assert made_next_to(merged, of_layer(1), fresh=fresh) == LAYERS[0]
 
 
 def test_on_an_aot_hit_a_node_has_the_layer_that_stands_in_its_place() -> None:

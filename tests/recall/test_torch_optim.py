@@ -17,6 +17,8 @@ USER = Frame("/home/me/project/train.py", 3, "step")
         ("/home/me/project/optim/mine.py", False),
     ],
 )
-def test_a_stack_through_torch_optim_is_told_by_its_files(file: str, is_of_optimizer: bool) -> None:
+def test_a_stack_through_torch_optim_is_known_by_its_files(
+    file: str, is_of_optimizer: bool
+) -> None:
     stack = (USER, Frame(file, 40, "step"))
     assert Lineage(stack=stack).is_of_optimizer is is_of_optimizer

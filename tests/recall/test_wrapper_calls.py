@@ -65,7 +65,7 @@ def test_the_last_stage_of_partial_sums_in_a_workspace_is_a_launch() -> None:
     )
 
 
-def test_generated_and_library_calls_are_told_apart() -> None:
+def test_generated_and_library_calls_are_distinguished() -> None:
     text = "def call(args):\n    cpp_fused_0(args)\n    extern_kernels.bmm(args)\n"
     assert [call.generated for call in wrapper_calls(text)["call"]] == [True, False]
 

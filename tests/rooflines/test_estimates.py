@@ -125,7 +125,7 @@ def _eager(name: str, dims: object, types: object, kernel: str) -> Analysis:
     return _with_row(EAGER, GPU_ROWS[EAGER], tuple(marks))
 
 
-def _told(analysis: Analysis, at: int) -> tuple[object, ...]:
+def _estimate(analysis: Analysis, at: int) -> tuple[object, ...]:
     found = rooflines(analysis)
     columns = (found.bytes, found.flops, found.unit, found.unit_evidence, found.is_product)
     return tuple(column[at] for column in columns)
@@ -134,26 +134,32 @@ def _told(analysis: Analysis, at: int) -> tuple[object, ...]:
 def test_an_eager_product_is_known_by_its_shapes_and_its_kernel():
     types = ["c10::BFloat16", "c10::BFloat16"]
     kernel = "nvjet_tst_128x64_64x8_2x1_v_bz_NTT"
-    found = _told(_eager("aten::mm", [[64, 32], [32, 16]], types, kernel), EAGER)
+    found = _estimate(_eager("aten::mm", [[64, 32], [32, 16]], types, kernel), EAGER)
     moved = 2 * (64 * 32 + 32 * 16 + 64 * 16)
     assert found == (moved, 2 * 64 * 32 * 16, "bf16_tensor", "kernel_name", True)
 
 
 def test_the_operands_tell_the_unit_where_the_kernel_does_not():
     types = ["c10::Half", "c10::Half"]
-    found = _told(_eager("aten::mm", [[64, 32], [32, 16]], types, "nobody_knows"), EAGER)
+    found = _estimate(_eager("aten::mm", [[64, 32], [32, 16]], types, "nobody_knows"), EAGER)
     assert found[2:] == ("fp16_tensor", "operands", True)
 
 
 def test_of_float32_the_operands_tell_no_unit_and_there_is_no_roofline():
     analysis = _eager("aten::mm", [[64, 32], [32, 16]], ["float", "float"], "nobody_knows")
-    assert _told(analysis, EAGER)[2:] == ("", "", True)
+    assert _estimate(analysis, EAGER)[2:] == ("", "", True)
     assert rooflines(analysis).roofline_ns[EAGER] is np.ma.masked
 
 
 def test_an_eager_pointwise_op_moves_its_inputs_and_its_result():
     analysis = _eager("aten::add", [[64, 1], [1, 16], []], ["float", "double", "Scalar"], "x")
-    assert _told(analysis, EAGER) == (4 * 64 + 8 * 16 + 8 * 64 * 16, np.ma.masked, "", "", False)
+    assert _estimate(analysis, EAGER) == (
+        4 * 64 + 8 * 16 + 8 * 64 * 16,
+        np.ma.masked,
+        "",
+        "",
+        False,
+    )
     assert rooflines(analysis).bound[EAGER] == "launch"
 
 
@@ -169,19 +175,19 @@ def test_an_eager_pointwise_op_moves_its_inputs_and_its_result():
     ],
 )
 def test_shapes_that_make_no_sense_tell_nothing(dims: object, types: object):
-    assert _told(_eager("aten::mm", dims, types, "x"), EAGER)[:3] == (*[np.ma.masked] * 2, "")
+    assert _estimate(_eager("aten::mm", dims, types, "x"), EAGER)[:3] == (*[np.ma.masked] * 2, "")
 
 
 def test_an_unknown_op_has_no_roofline_whatever_its_shapes():
     analysis = _eager("aten::sort", [[64, 32], [], []], ["float", "Scalar", "Scalar"], "x")
-    assert _told(analysis, EAGER) == (*[np.ma.masked] * 2, "", "", False)
+    assert _estimate(analysis, EAGER) == (*[np.ma.masked] * 2, "", "", False)
 
 
 def test_a_fill_on_the_device_moves_the_bytes_that_the_trace_tells():
     marks = list(GPU_MARKS)
     marks[30] = replace(marks[30], args={**marks[30].args, "bytes": 2_000})
     analysis = _with_row(MEMSET, GPU_ROWS[MEMSET], tuple(marks))
-    assert _told(analysis, MEMSET)[0] == 2_000
+    assert _estimate(analysis, MEMSET)[0] == 2_000
 
 
 @pytest.mark.parametrize(("target", "known"), [("mul.Tensor", True), ("index_put.default", False)])

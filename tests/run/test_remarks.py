@@ -47,7 +47,7 @@ def test_nothing_is_said_where_none_was_missed() -> None:
     assert missed_slow_steps(MissedSteps()) == ()
 
 
-def test_the_number_the_last_one_and_the_reason_are_told() -> None:
+def test_the_number_the_last_one_and_the_reason_are_reported() -> None:
     missed = MissedSteps()
     missed.add(12, had_open_region=True)
     missed.add(30, had_open_region=False)

@@ -111,7 +111,7 @@ def test_a_session_is_found_opened_reported_and_explained(folders: Folders) -> N
     assert (close["answer"], close["candidates"][0]) == ("candidates", "blocks.0.up")
 
 
-def test_findings_and_differences_are_told(folders: Folders) -> None:
+def test_findings_and_differences_are_reported(folders: Folders) -> None:
     found = asked(folders, "list_findings", session="base")
     assert "far_from_roofline" in [each["rule"] for each in found["findings"]]
     changed = asked(folders, "diff", base="base", head="head", by="kernel", top=3)
@@ -221,7 +221,7 @@ def test_it_serves_clients_of_the_first_protocols_over_standard_input_and_output
     assert answer(result)["subject"]["name"] == "head"
 
 
-def test_the_tools_are_told_before_pandas_is_loaded() -> None:
+def test_the_tools_are_reported_before_pandas_is_loaded() -> None:
     code = "import sys, profiler_ext.serving.server; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

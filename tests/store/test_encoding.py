@@ -82,8 +82,8 @@ def _of(version: str | None, change: Callable[[Any], object] = dict) -> bytes:
     plain = msgspec.json.decode(zlib.decompress(to_bytes(WHOLE)[6:]))
     assert plain.pop("written_by") == VERSION
     change(plain)
-    told = plain if version is None else plain | {"written_by": version}
-    return to_bytes(WHOLE)[:6] + zlib.compress(msgspec.json.encode(told))
+    message = plain if version is None else plain | {"written_by": version}
+    return to_bytes(WHOLE)[:6] + zlib.compress(msgspec.json.encode(message))
 
 
 def _with_new_word(plain: Any) -> None:
@@ -100,24 +100,26 @@ def test_a_record_of_another_version_is_read_where_all_of_it_is_known(version: s
 
 
 @pytest.mark.parametrize("change", [_with_new_word, _with_new_type])
-def test_what_a_newer_version_wrote_is_told_with_its_version(change: Callable[[Any], None]) -> None:
+def test_what_a_newer_version_wrote_is_refused_with_its_version(
+    change: Callable[[Any], None],
+) -> None:
     data = _of("0.4.0", change)
-    told = (
+    message = (
         r"^found a provenance that was written by a newer profiler-ext "
         rf"\(0\.4\.0; this one is {VERSION}: .*\); update profiler-ext to read it$"
     )
-    with pytest.raises(NewerRecordError, match=told):
+    with pytest.raises(NewerRecordError, match=message):
         from_bytes(data)
     assert encoding.state_of(data) is EntryState.NEWER
 
 
 @pytest.mark.parametrize("version", [None, VERSION, "of today"])
-def test_an_unknown_word_is_told_where_no_newer_version_is(version: str | None) -> None:
+def test_an_unknown_word_is_reported_where_no_newer_version_is(version: str | None) -> None:
     data = _of(version, _with_new_word)
-    told = (
+    message = (
         r"^found a provenance that has a word that this .*by_telepathy.*update profiler-ext to read"
     )
-    with pytest.raises(NewerRecordError, match=told):
+    with pytest.raises(NewerRecordError, match=message):
         from_bytes(data)
     assert encoding.state_of(data) is EntryState.NEWER
 
@@ -130,7 +132,7 @@ def test_what_no_newer_version_wrote_and_does_not_fit_is_damaged(version: str | 
     assert encoding.state_of(data) is EntryState.DAMAGED
 
 
-def test_kernels_of_a_newer_version_are_told_to_be_newer() -> None:
+def test_kernels_of_a_newer_version_are_reported_to_be_newer() -> None:
     newer = msgspec.json.encode({"format": 3, "kernels": {"0": "k"}})
     with pytest.raises(NewerRecordError, match="found format 3 of kernels, expected 2: a newer"):
         kernels_from_bytes(newer)
@@ -258,7 +260,7 @@ def test_format_4_is_read_whose_keys_had_other_names() -> None:
     plain = msgspec.json.decode(zlib.decompress(to_bytes(record)[6:]))
     for name, before in {
         "entry_calls": "entered",
-        "is_inferred": "is_told",
+        "is_inferred": "is_message",
         "parameter_inputs": "held_inputs",
     }.items():
         plain[before] = plain.pop(name)

@@ -68,7 +68,7 @@ def moved(shapes: dict[str, Shape], key: str) -> dict[str, Shape]:
     }
 
 
-def test_a_nightly_that_moved_names_is_told_name_by_name():
+def test_a_nightly_that_moved_names_is_reported_name_by_name():
     shapes = dict(read_table("2.15.0").shapes)
     gone = sorted(f"{name.module}:{name.path}" for name in names.ALL)[::7]
     for key in gone:

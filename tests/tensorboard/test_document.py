@@ -22,7 +22,7 @@ from profiler_ext.exporters.tensorboard_plugin.writing import (
     top_findings,
     write_attribution,
 )
-from profiler_ext.exporters.views.findings import time_at_stake_texts, why_text
+from profiler_ext.exporters.views.findings import saving_texts, why_text
 from profiler_ext.findings import find
 from tests.analyses import gpu_step
 from tests.attribution.recordings import FIXTURES
@@ -80,7 +80,7 @@ def test_the_parts_of_a_recorded_session_add_up_to_every_table(by):
     }
 
 
-def test_launches_of_one_kernel_with_other_contents_are_told_apart():
+def test_launches_of_one_kernel_with_other_contents_are_distinguished():
     document = make_document(mlp().analysis)
     held = {}
     for part in document.parts:
@@ -102,7 +102,7 @@ def test_the_contents_add_up_to_all_launches():
     assert sum(each.duration_ns for each in document.fusions) == int(launches.duration_ns.sum())
 
 
-def test_a_recorded_session_says_what_was_profiled_and_the_ledger():
+def test_a_recorded_session_says_what_was_profiled_and_the_step_time_breakdown():
     document = make_document(mlp().analysis)
     assert document.heading == (
         "examples/mlp.py · torch 2.11.0+cu130 · NVIDIA H200 · 2 steps · 64 launches"
@@ -142,7 +142,7 @@ def test_what_to_do_first_is_what_the_rules_found():
     first = make_document(session.analysis).recommendations
     (found,), told = first.findings, session.found.found[0]
     assert first.title == "Top recommendations: step 15.1 ms"
-    assert (found.saving, found.summary) == (" ".join(time_at_stake_texts(told)), told.summary)
+    assert (found.saving, found.summary) == (" ".join(saving_texts(told)), told.summary)
     assert (found.evidence, found.remedy, first.more) == (why_text(told), told.remedy, "")
     assert found.location.startswith("flaws.py:147 · ")
 

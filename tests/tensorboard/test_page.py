@@ -206,7 +206,7 @@ def test_a_name_like_markup_stays_text(view, browser):
         (EVIL, "is no attribution of profiler-ext"),
     ],
 )
-def test_a_file_that_cannot_be_shown_is_one_message_beside_the_others(view, run, message):
+def test_a_file_that_cannot_be_shown_is_one_message_next_to_the_others(view, run, message):
     view.get_by_label(f"{run}/rank0").check()
     shown = view.get_by_role("status")
     assert message in shown.inner_text()

@@ -32,7 +32,7 @@ def tools(*ids: int) -> Iterator[list[int]]:
     heard: list[int] = []
     for each in ids:
         monitoring.use_tool_id(each, f"tool {each}")
-        callback = functools.partial(_heard, heard, each)
+        callback = functools.partial(_observed, heard, each)
         monitoring.register_callback(each, monitoring.events.LINE, callback)
         monitoring.set_events(each, monitoring.events.LINE)
     try:
@@ -44,7 +44,7 @@ def tools(*ids: int) -> Iterator[list[int]]:
             monitoring.free_tool_id(each)
 
 
-def _heard(heard: list[int], tool: int, code: types.CodeType, _: int) -> None:
+def _observed(heard: list[int], tool: int, code: types.CodeType, _: int) -> None:
     if code is one_line.__code__:
         heard.append(tool)
 

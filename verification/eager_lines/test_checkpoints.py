@@ -77,7 +77,7 @@ class Layered(nn.Module):
         return checkpoint(self.layers, x, use_reentrant=False)  # line: layers
 
 
-def test_layers_beside_a_hook_run_again_at_the_line_that_checkpoints_them() -> None:
+def test_layers_next_to_a_hook_run_again_at_the_line_that_checkpoints_them() -> None:
     model, given = Layered(), torch.rand(4, 4, requires_grad=True)
 
     def step() -> None:
@@ -109,7 +109,7 @@ def test_a_checkpoint_in_a_checkpoint_leads_to_its_own_call() -> None:
     assert found == {("sin", "block"), ("linear", "inner"), ("tanh", "inner")}
 
 
-def test_a_module_that_is_called_twice_in_a_call_of_its_own_is_led_to_neither() -> None:
+def test_a_module_that_is_called_twice_in_a_call_of_its_own_is_attributed_to_neither() -> None:
     class Twice(nn.Module):
         def forward(self, x: Any, depth: int = 1) -> Any:
             if depth:

@@ -292,7 +292,7 @@ def test_a_step_that_begins_within_a_function_has_all_its_lines() -> None:
     ]
 
 
-def test_a_model_that_nobody_differentiates_is_forward_and_what_stands_beside_it_is_other() -> None:
+def test_a_model_that_nobody_differentiates_is_forward_and_the_rest_is_other() -> None:
     model = torch.nn.ReLU()
 
     def step() -> None:

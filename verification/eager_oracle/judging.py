@@ -143,7 +143,7 @@ class _Judge:
     def add(self, score: Score, row: int, place: Place, gap: str) -> None:
         """Score one launch."""
         op, numbers = self._ops.telling(row)
-        told = self._told(op, row, numbers, place)
+        told = self._reported(op, row, numbers, place)
         if not told:
             score.unnumbered[self._ops.name(op)] += 1
             return
@@ -158,7 +158,7 @@ class _Judge:
         if not is_right or not is_module_right:
             score.wrong.append(self._wrong(op, told, place, gap))
 
-    def _told(self, op: int, row: int, numbers: frozenset[int], place: Place) -> set[int]:
+    def _reported(self, op: int, row: int, numbers: frozenset[int], place: Place) -> set[int]:
         lines = self._lines
         own = {lines.meanwhile[number] for number in numbers & lines.meanwhile.keys()}
         if own:

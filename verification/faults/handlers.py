@@ -13,7 +13,7 @@ from typing import Any
 Errors = Sequence[type[BaseException]]
 
 
-def are_told_apart(errors: Errors, frame: FrameType | None) -> bool:
+def are_distinguished(errors: Errors, frame: FrameType | None) -> bool:
     """Tell whether a handler might treat the errors in different ways, up to what ends them all.
 
     Args:

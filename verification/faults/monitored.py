@@ -21,10 +21,10 @@ def left_behind() -> list[str]:
     kept = [f"tool {each}: {name}" for each in _TOOLS if (name := monitoring.get_tool(each))]
     free = [each for each in _TOOLS if monitoring.get_tool(each) is None]
     codes = list(_codes())
-    return [*kept, *(text for each in free for text in _heard_by(monitoring, each, codes))]
+    return [*kept, *(text for each in free for text in _observed_by(monitoring, each, codes))]
 
 
-def _heard_by(monitoring: Any, tool: int, codes: Iterable[CodeType]) -> Iterator[str]:
+def _observed_by(monitoring: Any, tool: int, codes: Iterable[CodeType]) -> Iterator[str]:
     """Yield what is left of a tool; an id keeps callbacks and events when it is given back."""
     monitoring.use_tool_id(tool, "looks")
     try:

@@ -81,7 +81,7 @@ class _Trunks:
             if not self._running.get_map():
                 return
             for key, _ in self._running.select():
-                yield from self._heard(key.fd, key.data)
+                yield from self._observed(key.fd, key.data)
 
     def _begin(self, waiting: Iterator[Sequence[Fault]]) -> bool:
         """Begin what is next, if the time is left for anything."""
@@ -114,7 +114,7 @@ class _Trunks:
         os.close(tell)
         self._running.register(heard, selectors.EVENT_READ, run)
 
-    def _heard(self, pipe: int, run: _Grown | _Alone) -> _Tried:
+    def _observed(self, pipe: int, run: _Grown | _Alone) -> _Tried:
         told = os.read(pipe, 65536).decode()  # whole lines, as each is written at once
         for line in told.splitlines():
             yield from run.hear(*map(int, line.split()))

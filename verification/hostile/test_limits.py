@@ -12,7 +12,7 @@ from verification.hostile import reference, running
 from verification.hostile.making import content, text
 
 
-def told(
+def reported(
     monkeypatch: pytest.MonkeyPatch, known_s: float, measured_s: float, takes_s: float = 0.5
 ) -> list[str]:
     """Return how a case ended where the good file took so long, and takes so long now."""
@@ -33,16 +33,16 @@ def _work(takes_s: float) -> None:
 
 
 def test_what_takes_too_many_times_as_long_as_a_good_file_hangs(monkeypatch):
-    assert told(monkeypatch, 0.4 / 36, 0.4 / 36) == ["hang"]
-    assert told(monkeypatch, 0.6 / 36, 0.0) == ["read"]
+    assert reported(monkeypatch, 0.4 / 36, 0.4 / 36) == ["hang"]
+    assert reported(monkeypatch, 0.6 / 36, 0.0) == ["read"]
 
 
 def test_where_the_machine_has_become_busier_the_good_file_is_measured_again(monkeypatch):
-    assert told(monkeypatch, 0.4 / 36, 0.6 / 36) == ["read"]
+    assert reported(monkeypatch, 0.4 / 36, 0.6 / 36) == ["read"]
 
 
 def test_what_goes_on_for_ever_is_ended(monkeypatch):
-    assert told(monkeypatch, 0.04 / 36, 0.04 / 36, takes_s=1e9) == ["hang"]
+    assert reported(monkeypatch, 0.04 / 36, 0.04 / 36, takes_s=1e9) == ["hang"]
 
 
 def test_the_good_file_takes_time_and_large_files_may_take_more():

@@ -103,8 +103,8 @@ def gaps(*, is_compiling: bool = True) -> tuple[Gap, ...]:
 
 
 def _of_version() -> Iterator[Gap]:
-    if (said := behaviour.untested_version()) is not None:
-        yield Gap(GapReason.TORCH_BEHAVIOUR, said)
+    if (reported := behaviour.untested_version()) is not None:
+        yield Gap(GapReason.TORCH_BEHAVIOUR, reported)
 
 
 def _unseen() -> Iterator[str]:

@@ -65,6 +65,6 @@ RULE = rule.Rule(
     "`empty_cache()`, or if sizes change so that no cached block fits.",
     remedy="Do not empty the cache in the loop; pad to few sizes; "
     "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` lets blocks grow.",
-    stake="Idle time of the usual step in which the CPU allocated or freed memory.",
+    saving="Idle time of the usual step in which the CPU allocated or freed memory.",
     judge=_judge,
 )

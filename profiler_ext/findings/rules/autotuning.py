@@ -208,7 +208,7 @@ RULE = Rule(
     "does another process that finds it in a cache.",
     remedy="Give the first call the size that matters; compile for a few sizes instead of any "
     "size. Caches keep the choice: disable them once.",
-    stake="Unknown: only a run shows the time of another choice at that size. The time of these "
+    saving="Unknown: only a run shows the time of another choice at that size. The time of these "
     "launches is given as a figure, from 3% of the usual step on the critical path, and so is the "
     "time of everything that was compiled with them: reductions are split for that size too. The "
     "tuned size is what capture estimated for the call site; the actual size is the grid times "

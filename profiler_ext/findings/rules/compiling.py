@@ -85,7 +85,7 @@ def _where(compiled: Compilation) -> Location:
 
 def _phase(compiled: Compilation) -> str:
     longest = max(compiled.times, key=lambda each: each.duration_ns, default=None)
-    return "nothing that torch timed" if longest is None else longest.phase.words
+    return "nothing that torch timed" if longest is None else longest.phase.label
 
 
 RULE = Rule(
@@ -97,7 +97,7 @@ RULE = Rule(
     "that compiling never ends.",
     remedy="Skip more steps. If each step compiles, look for the guard: `compiles()` has each "
     "compilation with its reason.",
-    stake="If each step compiles, the time that the usual step spends on it. Otherwise the time "
+    saving="If each step compiles, the time that the usual step spends on it. Otherwise the time "
     "that the recorded steps spend on it, spread over them: training has it only once, so the "
     "figures mislead.",
     judge=_judge,

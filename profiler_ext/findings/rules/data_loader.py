@@ -54,7 +54,7 @@ RULE = rule.Rule(
     "make batches more slowly than the device uses them.",
     remedy="Use workers that load ahead, cheaper transforms, or data that is prepared once and "
     "stored.",
-    stake="Idle time of the usual step in which the CPU waited for the next batch. An upper "
+    saving="Idle time of the usual step in which the CPU waited for the next batch. An upper "
     "bound: workers need cores, and the batch still has to be copied.",
     judge=_judge,
 )

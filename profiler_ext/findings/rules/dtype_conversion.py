@@ -83,7 +83,7 @@ RULE = Rule(
     remedy="Keep parameters in the dtype of the computation (`model.to(torch.bfloat16)`, with an "
     "optimizer that keeps the state that it needs in float32). Under autocast several "
     "micro-batches in one `autocast` block share the cast parameters.",
-    stake="Time of these launches, or of launching them if the CPU is behind. An upper bound: "
+    saving="Time of these launches, or of launching them if the CPU is behind. An upper bound: "
     "without autocast, its precision is lost too.",
     judge=_judge,
 )

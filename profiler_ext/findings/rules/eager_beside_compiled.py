@@ -70,7 +70,7 @@ RULE = rule.Rule(
     "often it is the loss, because logits have one value for each token and word.",
     remedy="One `torch.compile` of a function that calls the model and computes the loss, or of "
     "the loss alone.",
-    stake="Two thirds of the time of these launches on the critical path: a cross entropy of "
+    saving="Two thirds of the time of these launches on the critical path: a cross entropy of "
     "bfloat16 logits in float32 moves 36 bytes per logit eagerly, forward and backward, and 8 to "
     "12 fused; longer chains gain more. Matrix products, attention and the optimizer are not "
     "included.",

@@ -168,7 +168,7 @@ RULE = rule.Rule(
     remedy="Use smaller buckets, which start earlier; let FSDP prefetch the next unit; compute "
     "half a batch while the other half communicates; use a larger batch, which communicates less "
     "often.",
-    stake="Exposed time of the collectives in the usual step, without the time in which they "
+    saving="Exposed time of the collectives in the usual step, without the time in which they "
     "waited for the last rank, as far as they are on the critical path. Merged ranks show how "
     "long they waited. For one rank alone, each collective counts as long as the fastest one that "
     "moves as much, and nothing is claimed with fewer than eight of those. At most the device's "

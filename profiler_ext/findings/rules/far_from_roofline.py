@@ -51,27 +51,27 @@ def _of_kernels(facts: Facts, chosen: Ints, saved_ns: Ints) -> Iterator[Candidat
             continue
         launches = chosen[kernel.codes[chosen] == code]
         spent_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
-        stake_ns = facts.median_per_step(launches, saved_ns[launches])
-        if stake_ns > _MAX_SAVED_FRACTION * spent_ns:
-            yield _candidate(facts, kernel.strings[code], launches, (spent_ns, stake_ns))
+        saving_ns = facts.median_per_step(launches, saved_ns[launches])
+        if saving_ns > _MAX_SAVED_FRACTION * spent_ns:
+            yield _candidate(facts, kernel.strings[code], launches, (spent_ns, saving_ns))
 
 
 def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]) -> Candidate:
-    spent_ns, stake_ns = times
+    spent_ns, saving_ns = times
     longest, result = facts.longest(launches), facts.rooflines
     bound = Bound(result.bound[longest])
     roofline_ns = facts.median_per_step(launches, result.roofline_ns.filled(0)[launches])
     return Candidate(
         summary=f"a kernel takes {spent_ns / max(roofline_ns, 1):.1f} times as long as its "
         "roofline",
-        est_saving_ns=stake_ns,
+        est_saving_ns=saving_ns,
         confidence=Confidence.UPPER_BOUND,
         remedy=_REMEDY[bound],
         location=location_of(facts.place(longest), kernel, facts.compile_id(longest)),
         evidence=(
             *count_and_time(facts, launches),
             Figure("at the device's best", roofline_ns, FigureUnit.NS),
-            Figure("bound by", bound.words, FigureUnit.TEXT),
+            Figure("bound by", bound.label, FigureUnit.TEXT),
             Figure("the longest reaches", _reached(facts, longest, bound), FigureUnit.TEXT),
             Figure("it runs", _name(facts, longest), FigureUnit.TEXT),
         ),
@@ -105,7 +105,7 @@ RULE = Rule(
     remedy="Use larger sizes or multiples of 64, another layout, or max-autotune. `by_kernel()` "
     "and `by_line()` show bytes and operations, also for other kernels. Those are not reported: a "
     "generated softmax or a pooling is far from its memory roofline even in a well-tuned step.",
-    stake="Time of its launches beyond four fifths of the device's peak, as far as they are on "
+    saving="Time of its launches beyond four fifths of the device's peak, as far as they are on "
     "the critical path, for the three kernels with the most. Launches that overlap with a "
     "collective are not judged, because it slows them. An upper bound: bytes and operations are "
     "estimates, and not every kernel can reach that.",

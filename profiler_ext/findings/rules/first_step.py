@@ -10,7 +10,7 @@ from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Saving
 from profiler_ext.findings.rule import Candidate, Rule
 
 _MIN_STEPS = 3
-_UNLIKE = 1.5
+_OUTLIER_RATIO = 1.5
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -18,7 +18,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if len(walls) < _MIN_STEPS:
         return CannotJudge(f"fewer than {_MIN_STEPS} steps were recorded")
     first, others = walls[0], walls[1:]
-    if first < _UNLIKE * max(others):
+    if first < _OUTLIER_RATIO * max(others):
         return ()
     usual = median(others)
     number = facts.analysis.steps[0].number
@@ -47,7 +47,7 @@ RULE = Rule(
     "allocating memory, choosing kernels in libraries) may not be finished when recording begins.",
     remedy="Skip more steps (`--skip`), or read the tables of a later step: `by_line(step=N)`. "
     "Training has this time once, so removing it gains nothing, but the figures mislead.",
-    stake="Time of the first step beyond the median of the others, spread over the recorded "
+    saving="Time of the first step beyond the median of the others, spread over the recorded "
     "steps: without it the mean is shorter by that much.",
     judge=_judge,
 )

@@ -64,7 +64,7 @@ RULE = Rule(
     "in TF32, with 10 bits of mantissa, several times as fast.",
     remedy="`torch.set_float32_matmul_precision('high')` at the top of the script, or autocast to "
     "bfloat16, which also halves memory traffic.",
-    stake="Three quarters of the time of those kernels on the critical path, assuming that TF32 "
+    saving="Three quarters of the time of those kernels on the critical path, assuming that TF32 "
     "is four times as fast; less if memory traffic takes longer than that.",
     judge=_judge,
 )

@@ -164,7 +164,7 @@ RULE = Rule(
     "Python between graphs. Each graph has its own guards, wrapper and autograd node.",
     remedy="`torch.compile(fullgraph=True)` shows each break as an error with its hints. Move "
     "logging and checks out of the model, or make a custom op of what cannot be traced.",
-    stake="Unknown. The idle time from one graph to the next is given as a figure, from 1% of the "
+    saving="Unknown. The idle time from one graph to the next is given as a figure, from 1% of the "
     "usual step. But the work of a call before its first kernel grows with its inputs, and one "
     "graph has as many inputs as two: without four breaks a step was not measurably faster.",
     judge=_judge,

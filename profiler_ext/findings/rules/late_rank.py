@@ -123,7 +123,7 @@ def _dominant_cause(facts: Facts, rows: Ints) -> tuple[Location, str]:
         place = late.places[int(late.place[row])]
         cause = late.cause[row]
         where = NOWHERE if place.line is None else location_of(place)
-        key = where, IdleCause(cause).words
+        key = where, IdleCause(cause).label
         sums[key] = sums.get(key, 0) + int(late.duration_ns[row])
     return max(sums, key=lambda each: sums[each])
 
@@ -141,7 +141,7 @@ RULE = rule.Rule(
     remedy="Balance the work: batches by length, experts by load; avoid work that one rank alone "
     "does in each step. A pipeline waits less with more micro-batches, or with several stages on "
     "a rank.",
-    stake="Unknown. The time in which another rank only waited is given as a figure, from 3% of "
+    saving="Unknown. The time in which another rank only waited is given as a figure, from 3% of "
     "the usual step and only what exceeds the effect of slower launching: ranks differ in that "
     "while they are profiled, and in the work that they wait with, without a problem. `skew()` "
     "has all of it.",

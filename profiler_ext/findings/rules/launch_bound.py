@@ -182,7 +182,7 @@ RULE = Rule(
     remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
     "eager code makes fewer and longer kernels. A larger batch makes kernels longer at the same "
     "number of launches. Move other Python work out of the step.",
-    stake="Idle time of the usual step that is launching, Python between ops, autograd's engine, "
+    saving="Idle time of the usual step that is launching, Python between ops, autograd's engine, "
     "launch latency or the end of the step (see the causes of idle time), minus what profiling "
     "adds to it. The steps before the recording show how much that is, beyond the profiler's own "
     "idle time. Without them, the CPU is assumed to need 1.45 times as long for the rest of a "

@@ -68,7 +68,7 @@ RULE = Rule(
     "norms have kernels for channels-last that are several times as fast.",
     remedy="`model.to(memory_format=torch.channels_last)` and "
     "`images.to(memory_format=torch.channels_last)`: then no conversion is needed.",
-    stake="Time of those kernels, or of launching them if the CPU is behind, and two thirds of "
+    saving="Time of those kernels, or of launching them if the CPU is behind, and two thirds of "
     "the time of torch's own channels-first batch norms on the critical path. Other kernels may "
     "get faster or slower with the layout, which is not counted.",
     judge=_judge,

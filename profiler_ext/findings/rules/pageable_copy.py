@@ -77,7 +77,7 @@ RULE = Rule(
     "during that time.",
     remedy="`DataLoader(pin_memory=True)` and `tensor.to(device, non_blocking=True)`: the copy "
     "then overlaps with the kernels of the step before.",
-    stake="Time of the usual step that the CPU spends in the calls of these copies after the "
+    saving="Time of the usual step that the CPU spends in the calls of these copies after the "
     "device has finished all earlier work; before that a call delays nothing. An upper bound: a "
     "pinned copy takes time too.",
     judge=_judge,

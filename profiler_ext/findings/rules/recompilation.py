@@ -124,7 +124,7 @@ RULE = Rule(
     remedy="Mark changing sizes (`mark_dynamic`, `dynamic=True`) or pad them to few; make a "
     "changing Python number a tensor. Keep strides, dtypes and `requires_grad` the same in each "
     "call. Separate code for training and evaluation is right, and not reported.",
-    stake="Time of the further compiles in this process: once per process, not per step. An upper "
+    saving="Time of the further compiles in this process: once per process, not per step. An upper "
     "bound, because dynamic code takes longer to compile.",
     judge=_judge,
 )

@@ -67,7 +67,7 @@ RULE = Rule(
     "reported.",
     remedy="If memory is left, checkpoint fewer layers. A selective policy keeps the results of "
     "matrix products and recomputes the rest: most of the memory for little of the time.",
-    stake="Time of the recomputed launches, or of launching them if the CPU is behind: what no "
+    saving="Time of the recomputed launches, or of launching them if the CPU is behind: what no "
     "checkpoint at all would save. The trace does not show how much memory it would need, so "
     "check whether it fits.",
     judge=_judge,

@@ -49,7 +49,7 @@ def _transfer_ns(facts: Facts, rows: Ints) -> int:
     communication = facts.analysis.communication
     launches, waiting = communication.launch[rows], communication.waiting_ns[rows]
     single_rank_ns = np.ma.minimum(
-        facts.launches.duration_ns[launches], collectives.fastest_alike_ns(facts, launches)
+        facts.launches.duration_ns[launches], collectives.fastest_equal_ns(facts, launches)
     )
     merged_ns = facts.launches.duration_ns[launches] - waiting.filled(0)
     transfer_only_ns = np.where(np.ma.getmaskarray(waiting), single_rank_ns.filled(0), merged_ns)
@@ -92,7 +92,7 @@ RULE = rule.Rule(
     "follow; FSDP does the same. The optimizer needs the sum once.",
     remedy="`no_sync()` of DDP around all micro-batches but the last, "
     "`set_requires_gradient_sync(False)` of FSDP2.",
-    stake="Exposed time of these collectives in all micro-batches but the last, without the time "
+    saving="Exposed time of these collectives in all micro-batches but the last, without the time "
     "in which they waited for the last rank. Reported from 3% of the usual step. For one rank "
     "alone, each collective counts as long as the fastest one that moves as much. Nothing is "
     "claimed with fewer than eight of those, if the device waits for the CPU for three tenths of "

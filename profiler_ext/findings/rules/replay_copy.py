@@ -111,7 +111,7 @@ RULE = Rule(
     "before such a mark keeps copying, and on torch 2.11 AOTAutograd's cache returns it again: "
     "compile once with `TORCHINDUCTOR_AUTOGRAD_CACHE=0`. Results of eager code between two "
     "graphs, or the gradient of a loss, are not copied if that code is compiled too.",
-    stake="For inputs of a forward, the time of their copies on the critical path. An upper "
+    saving="For inputs of a forward, the time of their copies on the critical path. An upper "
     "bound, because a batch that is not made in place has to be copied anyway. If the CPU is "
     "behind, nothing is claimed: a batch that is copied in place is launched too. For inputs of a "
     "backward nothing is claimed, because no trial has confirmed it; the time, or the launch "

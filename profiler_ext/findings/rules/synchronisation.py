@@ -77,7 +77,7 @@ RULE = Rule(
     "launches.",
     remedy="Keep values on the device, accumulate them there and read them every hundredth step; "
     "use masks instead of `nonzero`; copy with `non_blocking=True` into pinned memory.",
-    stake="How much shorter the step would be without such waits. The recorded steps are "
+    saving="How much shorter the step would be without such waits. The recorded steps are "
     "simulated twice, with and without the waits: the CPU is as fast as the steps before the "
     "recording show (1.45 times as fast as recorded, without them), and each launch starts once "
     "the CPU has reached it and the device has finished those before it. Steps are measured from "

@@ -89,7 +89,7 @@ RULE = Rule(
     "tensor that is constant in the graph.",
     remedy="The cause that torch names can often be changed. If torch cannot cache an op (`Can't "
     "cache HigherOrderOperator`), compile the rest of the function separately.",
-    stake="Compile time of those graphs in this process: once per process, not per step. An upper "
+    saving="Compile time of those graphs in this process: once per process, not per step. An upper "
     "bound: a cached graph is still traced and loaded.",
     judge=_judge,
 )

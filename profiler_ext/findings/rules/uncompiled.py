@@ -66,7 +66,7 @@ RULE = rule.Rule(
     "reads and writes once.",
     remedy="`torch.compile` of the model, or better of a function that calls it and computes the "
     "loss.",
-    stake="Three fifths of the time of these kernels on the critical path: norms, activations, "
+    saving="Three fifths of the time of these kernels on the critical path: norms, activations, "
     "residuals, casts and losses. Matrix products, convolutions, attention and the optimizer are "
     "not included.",
     judge=_judge,

@@ -65,7 +65,7 @@ RULE = Rule(
     "does not warn, also if only the compiled model gets a mask.",
     remedy="`torch.nn.attention.sdpa_kernel` around the call, with all backends but `MATH`: torch "
     "then raises, and warns why each backend cannot be used.",
-    stake="Two thirds of the launches at that line that are on the critical path: the arithmetic "
+    saving="Two thirds of the launches at that line that are on the critical path: the arithmetic "
     "stays, but nothing of the size of the mask goes through memory. Inference is not judged: "
     "with one token at a time, products are as fast.",
     judge=_judge,

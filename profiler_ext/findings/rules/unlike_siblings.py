@@ -144,7 +144,7 @@ RULE = rule.Rule(
     because="Equal layers take equal times. An outlier has another dtype, another layout, a hook, "
     "a badly chosen kernel, or more work than the others.",
     remedy="Compare its kernels with those of a sibling, line by line.",
-    stake="Time beyond the median of its siblings, as far as its launches are on the critical "
+    saving="Time beyond the median of its siblings, as far as its launches are on the critical "
     "path. Launches that overlap with a collective, which slows them, count half.",
     judge=_judge,
 )

@@ -76,7 +76,7 @@ RULE = Rule(
     "runs all the time: it tries each product of other sizes again.",
     remedy="Use `max-autotune` for the code that takes most of a step, and compile the rest "
     "without it. With torch's caches the next process need not tune again.",
-    stake="Time spent on autotuning in this process: once for each process that does not find it "
+    saving="Time spent on autotuning in this process: once for each process that does not find it "
     "in a cache, not per step. All device time of the function's graphs counts as its share of a "
     "step, so fewer steps cannot pay. Code that ran in no recorded step is not judged; nor is a "
     "compile without autotuning, because the time of a step without it is unknown.",

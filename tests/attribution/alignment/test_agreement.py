@@ -54,7 +54,7 @@ def test_a_band_finds_what_the_whole_table_finds(seed, margin, monkeypatch):
     assert agreed_pairs(more) == _whole(more)
 
 
-def test_of_equal_names_beside_each_other_none_is_certain():
+def test_of_equal_names_next_to_each_other_none_is_certain():
     assert agreed_pairs(_names([1, 1, 2], [1, 2])) == [(2, 1)]
     assert agreed_pairs(_names([], [1, 2])) == []
     assert agreed_pairs(_names([1], [])) == []

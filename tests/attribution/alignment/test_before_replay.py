@@ -100,7 +100,7 @@ def test_how_many_copies_a_call_runs_tells_which_recording_it_replays(
     assert [name for _, name, _ in shares(analysis) if name in ("ids", "mask")] == led
 
 
-def test_beside_work_whose_operator_is_lost_the_number_of_copies_tells_nothing():
+def test_next_to_work_whose_operator_is_lost_the_number_of_copies_tells_nothing():
     timeline = Timeline()
     with timeline.forward("fkey"):
         timeline.op(COPY, "copy")

@@ -101,7 +101,7 @@ def test_what_was_noted_counts_whatever_the_order_of_the_calls():
     assert found == [(at, "") for at in (2, 2, 1, 1, 0, 0)]
 
 
-def test_graphs_without_a_key_are_told_apart_too():
+def test_graphs_without_a_key_are_distinguished_too():
     timeline = Timeline()
     with region(timeline):
         for mark in MARKS:

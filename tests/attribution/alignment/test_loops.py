@@ -36,7 +36,7 @@ TURN = ["aten::mm", "sin", "less", "aten::is_nonzero"]
 LED = [3, 4, 2, 1]
 
 
-def led(sites, *names: str) -> list[int | None]:
+def attributed(sites, *names: str) -> list[int | None]:
     return [
         match.site for match in align(sites, [WorkItem(name) for name in names], KnownKernels())
     ]
@@ -45,7 +45,7 @@ def led(sites, *names: str) -> list[int | None]:
 @pytest.mark.parametrize("turns", [0, 1, 5])
 def test_each_turn_leads_to_the_same_sites(turns):
     start = ["before", "less", "aten::is_nonzero", "aten::is_nonzero"]
-    assert led(SITES, *start, *TURN * turns, "after") == [0, 2, 1, 1, *LED * turns, 5]
+    assert attributed(SITES, *start, *TURN * turns, "after") == [0, 2, 1, 1, *LED * turns, 5]
 
 
 def test_what_the_wrapper_does_between_the_sites_is_glue():
@@ -92,7 +92,7 @@ def test_in_each_turn_a_branch_is_chosen_and_an_inner_loop_has_its_own_turns():
     ran = ["less", item]
     ran += ["mul", item, "cos", *inner, "step", *inner, "step", *inner, "less", item]
     ran += ["mul", item, "sin", *inner, "less", item]
-    assert led(NESTED, *ran) == [
+    assert attributed(NESTED, *ran) == [
         *[1, 0],
         *[2, 3, 5, 7, 6, 8, 7, 6, 8, 7, 6, 1, 0],
         *[2, 3, 4, 7, 6, 1, 0],
@@ -124,7 +124,7 @@ def test_a_graph_that_is_called_in_each_turn_is_a_part_of_the_turn():
     called = [within(triton("sin", "sin"), BODY, ("2/2", "graph"))]
     sites = numbered((READ, within(triton("less", "lt"), ("2", "condition")), *called))
     turn = ["sin", "less", "aten::item"]
-    assert led(sites, "less", "aten::item", *turn * 2) == [1, 0, *[2, 1, 0] * 2]
+    assert attributed(sites, "less", "aten::item", *turn * 2) == [1, 0, *[2, 1, 0] * 2]
 
 
 def test_a_cpp_kernel_that_no_event_names_may_have_run_in_each_turn():
@@ -132,13 +132,13 @@ def test_a_cpp_kernel_that_no_event_names_may_have_run_in_each_turn():
     start = [triton("before", "a"), cpp("zero", "zero"), READ]
     sites = numbered((*start, within(cpp("less", "lt"), WHILE[0]), *body, triton("after", "z")))
     turn = ["sin", "aten::is_nonzero"]
-    assert led(sites, "before", *turn[1:], *turn * 3, "after") == [0, 2, *[5, 2] * 3, 6]
+    assert attributed(sites, "before", *turn[1:], *turn * 3, "after") == [0, 2, *[5, 2] * 3, 6]
     seen = ["counted", "sin", "less", "aten::is_nonzero"]
     start_seen = ["before", "zero", "less", "aten::is_nonzero"]
-    assert led(sites, *start_seen, *seen * 2, "after") == [0, 1, 3, 2, *[4, 5, 3, 2] * 2, 6]
+    assert attributed(sites, *start_seen, *seen * 2, "after") == [0, 1, 3, 2, *[4, 5, 3, 2] * 2, 6]
 
 
 def test_many_turns_are_read_in_time():
     start = ["before", "less", "aten::item"]
-    found = led(SITES, *start, *TURN * 1_000, "after")
+    found = attributed(SITES, *start, *TURN * 1_000, "after")
     assert found == [0, 2, 1, *LED * 1_000, 5]

@@ -132,7 +132,7 @@ def _library_sites(*replays: tuple[str, ...], **known: object) -> list[list[int 
         ([(CUBLAS, SPLIT_K), (OTHER,), (OTHER,), (CUBLAS, SPLIT_K)], [[1, 1], [1], [1], [1, 1]]),
     ],
 )
-def test_of_replays_that_differ_only_what_another_one_ran_too_is_led(replays, sites):
+def test_of_replays_that_differ_only_what_another_one_ran_too_is_attributed(replays, sites):
     assert _library_sites(*replays) == sites
 
 
@@ -171,7 +171,7 @@ MM, RECORDED = extern("mm", "mm"), ((1, (CUBLAS, ADD_UP)), (2, (CUBLAS,)), (4, (
         ((MUL, LARGER, RELU, LARGER, CUBLAS, ADD_UP, LATER), [0, None, 3, None, None, None, 5]),
     ],
 )
-def test_of_a_size_that_was_recorded_later_is_led_what_can_be_of_one_call_only(ran, sites):
+def test_of_a_size_that_was_recorded_later_is_attributed_what_can_be_of_one_call_only(ran, sites):
     every = (SITES[0], MM, MM, SITES[2], MM, triton(LATER, "relu"))
     timeline = Timeline()
     with timeline.forward("fkey"):

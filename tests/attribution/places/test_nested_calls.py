@@ -113,7 +113,7 @@ def test_what_has_no_line_of_its_own_has_that_of_the_op():
     assert places(analysis, "line", "caller_line", "gap") == [(1, 1, None)]
 
 
-def test_a_call_in_an_op_that_was_led_nowhere_has_its_own_line_alone():
+def test_a_call_in_an_op_that_was_attributed_nowhere_has_its_own_line_alone():
     timeline = Timeline()
     with timeline.forward("fouter"), timeline.range("aten::conv"):
         inner(timeline)

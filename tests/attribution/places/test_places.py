@@ -116,7 +116,7 @@ def test_a_sum_of_gradients_is_of_the_innermost_module_that_holds_what_it_sums(k
     ]
 
 
-def test_what_is_told_of_a_graph_leaves_a_module_open_where_a_record_says_the_root():
+def test_what_is_reported_of_a_graph_leaves_a_module_open_where_a_record_says_the_root():
     bare = node("mm", 1, modules=())
     made = graph([bare], [extern("mm", "mm")], evidence=LineEvidence.CODE_COMMENTS)
     told = replace(made, provenance=replace(made.provenance, is_inferred=True))

@@ -23,13 +23,13 @@ def links(
     """The forward row of each backward."""
     asked: list[int] = []
 
-    def told() -> Iterator[ForwardFlow]:
+    def reported() -> Iterator[ForwardFlow]:
         asked.append(1)
         return iter(flows)
 
     rows = list(range(len(forward), len(forward) + len(backward)))
     events = trace([*forward, *backward]).events
-    found = ForwardLinks(events, ints(range(len(forward))), ints(rows), None, told)
+    found = ForwardLinks(events, ints(range(len(forward))), ints(rows), None, reported)
     return [found.forward_of(row) for row in rows]
 
 

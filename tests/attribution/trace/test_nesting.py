@@ -90,7 +90,7 @@ def test_a_trace_without_events_nests():
     assert (found.parent.tolist(), found.depth.tolist()) == ([], [])
 
 
-def test_what_holds_what_is_told_at_any_depth():
+def test_what_holds_what_is_reported_at_any_depth():
     depth = 3_000
     found = _nest(*(_op("op", n, 2 * (depth - n)) for n in range(depth)))
     middle, last = _flags(depth // 2, length=depth), _flags(depth - 1, length=depth)

@@ -100,7 +100,7 @@ def test_what_a_thread_launched_that_was_not_recorded_says_so():
     ]
 
 
-def test_a_backward_op_is_led_to_its_forward_op_by_sequence_number():
+def test_a_backward_op_is_attributed_to_its_forward_op_by_sequence_number():
     timeline = Timeline()
     timeline.op("aten::item", **{"Sequence number": 5})
     _forward_op(timeline, "aten::linear", 5)
@@ -127,7 +127,7 @@ def test_a_backward_op_whose_forward_is_not_in_the_trace_is_still_backward():
     ]
 
 
-def test_two_forward_threads_with_one_sequence_number_are_told_apart_where_it_was_learnt():
+def test_two_forward_threads_with_one_sequence_number_are_distinguished_where_it_was_learnt():
     timeline = Timeline()
     _forward_op(timeline, "aten::linear", 5)
     with timeline.on(Thread(100, 200)):
@@ -161,7 +161,7 @@ def test_what_an_optimizer_runs_is_the_optimizers():
     ]
 
 
-def test_what_runs_while_compiling_is_told_from_the_trials_that_inductor_times():
+def test_what_runs_while_compiling_is_distinguished_from_the_trials_that_inductor_times():
     timeline = Timeline()
     with timeline.annotation("_compile.compile_inner (dynamo_timed)"):
         timeline.op("aten::mm", "cublas")

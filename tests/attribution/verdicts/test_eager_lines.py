@@ -52,7 +52,7 @@ class Lived(Timeline):
         assert isinstance(thread, int)
         self.noted.setdefault(thread, []).append((self._tick(), position))
 
-    def led(self, *, until_ns: int = 10**6, without: bool = False) -> list[Place]:
+    def attributed(self, *, until_ns: int = 10**6, without: bool = False) -> list[Place]:
         """The place of each launch."""
         threads: list[ThreadPositions] = [
             thread_positions(thread, *map(list, zip(*noted, strict=True)))
@@ -94,7 +94,7 @@ def test_a_forward_launch_has_the_line_that_ran_and_its_backward_the_same() -> N
         engine, own = node(timeline, "MulBackward0")
         with engine, own:
             timeline.op("aten::mul", "k_mul")
-    first, second = timeline.led()
+    first, second = timeline.attributed()
     assert brief(first) == (5, "layer", "forward", "line_that_ran", None)
     assert brief(second) == (
         *(5, "layer", "backward", "line_of_forward_op"),
@@ -116,7 +116,7 @@ def test_what_a_hook_runs_has_its_own_line_and_the_node_after_it_the_number_of_i
         with own:
             timeline.op("aten::mul", "k_mul")
     timeline.at(-1)
-    _, hook, product = timeline.led()
+    _, hook, product = timeline.attributed()
     assert brief(hook) == (20, "layer", "backward", "line_that_ran", "hook")
     assert brief(product) == (
         *(5, "layer", "backward", "line_of_forward_op"),
@@ -133,7 +133,7 @@ def test_a_sum_of_gradients_is_of_the_op_whose_node_gave_the_last_of_them() -> N
             timeline.op("aten::mul", "k_mul")
         timeline.op("aten::add_", "k_add")
         timeline.op("aten::sum", "k_sum")  # brings a gradient to its size: the node's own
-    _, _, added, summed = timeline.led()
+    _, _, added, summed = timeline.attributed()
     assert brief(added) == (
         *(5, "layer", "gradient_accumulation", "line_of_last_gradient"),
         "sum_of_gradients",
@@ -153,7 +153,7 @@ def test_a_forward_that_runs_again_within_a_node_is_recompute_and_its_backward_i
     with inner, its_own:
         timeline.op("aten::mul", "k_mul")
     timeline.at(-1)
-    again, backward = timeline.led()
+    again, backward = timeline.attributed()
     assert brief(again) == (5, None, "recompute", "line_that_ran", "recomputed_forward")
     assert brief(backward) == (
         *(5, None, "backward", "line_of_forward_op"),
@@ -162,7 +162,7 @@ def test_a_forward_that_runs_again_within_a_node_is_recompute_and_its_backward_i
 
 
 def gaps(timeline: Lived, **options: Any) -> list[str | None]:
-    return [place.gap for place in timeline.led(**options)]
+    return [place.gap for place in timeline.attributed(**options)]
 
 
 def test_each_reason_why_there_is_no_line_is_a_gap_of_its_own() -> None:
@@ -196,7 +196,7 @@ def test_a_gradient_is_added_to_a_parameter_s_at_the_line_of_the_op_that_gave_it
     accumulate, grad = node(timeline, "torch::autograd::AccumulateGrad", sequence=None)
     with accumulate, grad:
         timeline.op("aten::add_", "k_add")
-    assert brief(timeline.led()[-1]) == (
+    assert brief(timeline.attributed()[-1]) == (
         *(5, "layer", "gradient_accumulation", "line_of_last_gradient"),
         "sum_of_gradients",
     )

@@ -60,7 +60,7 @@ def test_of_what_autograd_numbers_outside_of_modules_what_is_differentiated_is_f
 
 
 @pytest.mark.parametrize(("runs_optimizer", "phase"), [(False, "forward"), (True, "other")])
-def test_what_runs_in_a_compiled_function_beside_its_graphs_is_forward_unless_it_updates(
+def test_what_runs_in_a_compiled_function_next_to_its_graphs_is_forward_unless_it_updates(
     runs_optimizer: bool, phase: str
 ) -> None:
     timeline = Timeline()
@@ -70,7 +70,7 @@ def test_what_runs_in_a_compiled_function_beside_its_graphs_is_forward_unless_it
     assert [each for each, _ in _phases(timeline, compiled)] == [phase]
 
 
-def test_what_stands_beside_an_optimizers_op_in_a_compiled_function_may_be_the_optimizers() -> None:
+def test_what_stands_next_to_an_optimizers_op_in_a_compiled_function_may_be_its() -> None:
     timeline = Timeline()
     with timeline.range("Torch-Compiled Region: 0/0"):
         timeline.op("aten::_foreach_add_", "count")

@@ -124,7 +124,7 @@ def in_thread():
     train(2)
 
 
-def beside_training():
+def next_to_training():
     """A thread records and trains nothing, as the main one trains."""
     begun, over = threading.Event(), threading.Event()
 

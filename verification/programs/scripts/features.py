@@ -247,7 +247,7 @@ def forks_in_threads():
     trains(model, 4)
 
 
-def faults_told():
+def faults_reported():
     faulthandler.enable()
     faulthandler.dump_traceback_later(300)
     trains(model)

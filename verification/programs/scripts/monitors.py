@@ -35,7 +35,7 @@ class Tool:
         self.monitoring.free_tool_id(self.number)
 
 
-def beside():
+def next_to():
     """Tools on the ids of coverage and of debuggers, from before to after the recording."""
     tools = [Tool(0), Tool(1)]
     train(counted)

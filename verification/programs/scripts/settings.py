@@ -63,11 +63,11 @@ def traced():
 def profiled():
     calls = []
 
-    def heard(frame, event, arg):
+    def observed(frame, event, arg):
         if event == "call" and frame.f_code.co_name == "train":
             calls.append(1)
 
-    sys.setprofile(heard)
+    sys.setprofile(observed)
     for _ in range(5):
         train(1)
     sys.setprofile(None)

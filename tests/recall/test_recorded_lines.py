@@ -14,7 +14,7 @@ MOVED = Frame("/m/other.py", 71, "forward", "q, k, v = self.qkv(x)")
 FIRST, SECOND = (ModuleFrame("0", "Block"),), (ModuleFrame("1", "Block"),)
 
 
-def told(node: FxNode, *places: Source) -> FxNode:
+def lines_of(node: FxNode, *places: Source) -> FxNode:
     [found] = lines_from_code([node], DynamoGraph("d", (), None, {}, places))
     return found
 
@@ -25,32 +25,36 @@ def mm(*stack: Frame, modules: tuple[ModuleFrame, ...] = ()) -> FxNode:
 
 def test_a_printed_line_has_the_stack_and_the_module_of_its_place_in_this_process() -> None:
     here = Source((CALL, SPLIT), FIRST)
-    assert told(mm(SPLIT), here) == changed(
+    assert lines_of(mm(SPLIT), here) == changed(
         mm(CALL, SPLIT, modules=FIRST), evidence=LineEvidence.CODE_COMMENTS
     )
 
 
 def test_a_line_of_several_modules_leaves_the_module_open() -> None:
     here = (Source((CALL, SPLIT), FIRST), Source((AGAIN, SPLIT), SECOND))
-    assert told(mm(SPLIT), *here) == changed(mm(SPLIT), evidence=LineEvidence.CODE_COMMENTS)
+    assert lines_of(mm(SPLIT), *here) == changed(mm(SPLIT), evidence=LineEvidence.CODE_COMMENTS)
 
 
 def test_the_same_text_in_the_same_function_elsewhere_is_the_line() -> None:
     here = Source((CALL, MOVED), FIRST)
-    assert told(mm(SPLIT), here) == changed(
+    assert lines_of(mm(SPLIT), here) == changed(
         mm(CALL, MOVED, modules=FIRST), evidence=LineEvidence.CODE_COMMENTS
     )
 
 
 def test_a_line_that_this_process_has_not_or_has_twice_is_not_given() -> None:
     twice = MOVED, Frame("/m/other.py", 90, "forward", MOVED.code)
-    assert told(mm(SPLIT), Source((CALL,), ())) == changed(mm(SPLIT), evidence=LineEvidence.STALE)
+    assert lines_of(mm(SPLIT), Source((CALL,), ())) == changed(
+        mm(SPLIT), evidence=LineEvidence.STALE
+    )
     places = [Source((frame,), FIRST) for frame in twice]
-    assert told(mm(SPLIT), *places) == changed(mm(SPLIT), evidence=LineEvidence.STALE)
+    assert lines_of(mm(SPLIT), *places) == changed(mm(SPLIT), evidence=LineEvidence.STALE)
 
 
 def test_a_node_without_a_line_takes_none() -> None:
-    assert told(mm(), Source((CALL, SPLIT), FIRST)) == changed(mm(), evidence=LineEvidence.ABSENT)
+    assert lines_of(mm(), Source((CALL, SPLIT), FIRST)) == changed(
+        mm(), evidence=LineEvidence.ABSENT
+    )
 
 
 def test_a_line_of_a_region_that_is_passed_another_function_elsewhere_is_not_given() -> None:
