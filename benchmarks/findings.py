@@ -132,7 +132,7 @@ def _tell_once(asked: str, sizes: Sizes) -> None:
     rule, _, name = asked.partition(":")
     case = next(each for each in ONCE if each.rule == rule)
     found, took_ms = (case.flawed if name == "flawed" else case.remedied)(sizes)
-    told = [{"rule": each.rule, "ms": each.est_saving_ns / 1e6} for each in found.found]
+    told = [{"rule": each.rule, "ms": each.est_saving_ns / 1e6} for each in found.ranked]
     synchronize()  # else, with CUPTI to be detached, the process does not end: docs/trust/limits.md
     print(json.dumps({"found": told, "took_ms": took_ms}))
 
@@ -148,7 +148,7 @@ def _found(step: Step, folder: Path | None) -> Findings:
     if folder is not None:
         session.save(folder)
         (folder / "findings.json").write_text(answer_text(findings_answer(session)))
-    return session.found
+    return session.recommendations
 
 
 def _timed(pair: Pair, turn: int) -> tuple[float, float]:

@@ -58,7 +58,7 @@ def outcome_of(
         times: milliseconds a step of both, round by round.
     """
     flawed, remedied = told
-    own = [each for each in flawed.found if each.rule == rule]
+    own = [each for each in flawed.ranked if each.rule == rule]
     gains = [before - after for before, after in times]
     return Outcome(
         rule,
@@ -69,8 +69,8 @@ def outcome_of(
         remedied_ms=statistics.median(after for _, after in times),
         gain_ms=statistics.median(gains),
         gain_quartiles_ms=_quartiles(gains),
-        others=_predicted_text(flawed.found, rule),
-        on_remedied=_predicted_text([each for each in remedied.found if each.rule == rule]),
+        others=_predicted_text(flawed.ranked, rule),
+        on_remedied=_predicted_text([each for each in remedied.ranked if each.rule == rule]),
     )
 
 

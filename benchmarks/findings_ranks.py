@@ -55,7 +55,7 @@ def _found(step: Step, folder: Path) -> Findings | None:
         return None
     ranks = profiler_ext.load(folder)
     (folder / "findings.json").write_text(answer_text(findings_answer(ranks)))
-    return ranks.found
+    return ranks.recommendations
 
 
 def _timed(step: Step, sizes: Sizes) -> float:

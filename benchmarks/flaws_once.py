@@ -64,7 +64,7 @@ def mean_step(step: Callable[[int], None], steps: int, *, warm_up: bool = True) 
             synchronize()
             took.append(time.perf_counter() - begun)
             prof.step()
-    return prof.found, 1e3 * sum(took[first:]) / steps
+    return prof.recommendations, 1e3 * sum(took[first:]) / steps
 
 
 def small(sizes: Sizes, *, dynamic: bool | None = None) -> Callable[[int], Step]:

@@ -107,7 +107,7 @@ def said(step: Step, folder: Path | None) -> list[str]:
     session = recorded(step, _RECORDED)
     if folder is not None:
         session.save(folder)
-    found = session.found.found
+    found = session.recommendations.ranked
     return [f"{each.rule} {each.est_saving_ns / 1e6:.2f}: {each.summary}" for each in found]
 
 

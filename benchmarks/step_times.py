@@ -104,7 +104,7 @@ def _measured(name: str, own_ns: list[float], same_ns: float, analysis: Analysis
 
 def _idle(analysis: Analysis, steps: int) -> float:
     numbers = {step.number for step in analysis.steps[:steps]}
-    lines = [line for line in analysis.ledger if line.step in numbers]
+    lines = [line for line in analysis.breakdown if line.step in numbers]
     idle_ns = sum(line.duration_ns for line in lines if line.scope == Scope.IDLE)
     return idle_ns / sum(line.duration_ns for line in lines)
 

@@ -44,7 +44,7 @@ def comparison_columns(columns: Mapping[str, Column]) -> str:
     """
     pair = (_session("findings/data_loader"), _session("findings/data_loader.remedied"))
     compared = profiler_ext.diff(*pair)
-    frames = [compared.table(by) for by in ("line", "module", "ledger", "kernel", "op")]
+    frames = [compared.table(by) for by in ("line", "module", "breakdown", "kernel", "op")]
     return f"## The columns\n\n{column_rows(list(columns.values()), frames)}"
 
 

@@ -66,7 +66,7 @@ def test_steps_add_up_to_the_session(session: Session) -> None:
     for each in steps:
         spent = np.bincount(each.shares.launch, each.shares.duration_ns, len(each.launches))
         assert spent.astype(int).tolist() == each.launches.duration_ns.tolist()
-        assert sum(line.duration_ns for line in each.ledger) % each.steps[0].wall_ns == 0
+        assert sum(line.duration_ns for line in each.breakdown) % each.steps[0].wall_ns == 0
 
 
 def arrows(trace: Trace) -> Counter[tuple[str, int]]:

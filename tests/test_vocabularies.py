@@ -85,8 +85,8 @@ def test_a_gap_has_a_remedy_and_the_reports_say_its_words(reason: GapReason) -> 
     assert reason.remedy != NOTHING or reason is GapReason.WRAPPER_GLUE
     assert formatting.gap_text(reason.value) == reason.label
     row = {"scope": "compiled", "level": "none", "category": reason.value}
-    assert formatting.ledger_label(row) == f"compiled: {reason.label}"
-    led = formatting.ledger_label(row | {"scope": "eager", "level": "op"})
+    assert formatting.breakdown_label(row) == f"compiled: {reason.label}"
+    led = formatting.breakdown_label(row | {"scope": "eager", "level": "op"})
     assert led == f"eager: ops only: {reason.label}"
 
 

@@ -124,7 +124,9 @@ def gaps(about: ExplainContext, duration_ns: int) -> list[documents.GapRow]:
 def findings(about: ExplainContext) -> list[documents.FindingEntry]:
     """Return the findings about it."""
     return [
-        answers.finding_entry(f) for f in about.session.found.found if _touches(f.location, about)
+        answers.finding_entry(f)
+        for f in about.session.recommendations.ranked
+        if _touches(f.location, about)
     ]
 
 

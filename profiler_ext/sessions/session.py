@@ -89,7 +89,7 @@ class Session(SessionExplanations):
         return (self.analysis,)
 
     @cached_property
-    def found(self) -> findings.Findings:
+    def recommendations(self) -> findings.Findings:
         """Top recommendations, and which rules could not be judged."""
         return findings.find(self.analysis)
 

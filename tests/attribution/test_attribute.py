@@ -240,7 +240,7 @@ def test_a_launching_call_outside_every_operator_is_a_gap():
 def test_an_empty_trace_has_an_empty_analysis():
     analysis = attribute(Timeline().recording())
     assert (len(analysis.launches), len(analysis.shares), analysis.steps) == (0, 0, ())
-    assert (len(analysis.idle), analysis.ledger, analysis.notes) == (0, (), ())
+    assert (len(analysis.idle), analysis.breakdown, analysis.notes) == (0, (), ())
 
 
 def test_failures_of_capture_are_reported():

@@ -1,4 +1,4 @@
-"""All idle time is attributed to the line at which the CPU was, and adds up to the ledger's."""
+"""All idle time is attributed to the line at which the CPU was, and adds up to the breakdown's."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ TRITON = LaunchKind.TRITON
 
 
 def wall_ns(side: RunOfRanks) -> int:
-    return sum(line.duration_ns for each in side.analyses for line in each.ledger)
+    return sum(line.duration_ns for each in side.analyses for line in each.breakdown)
 
 
 def only(comparison: Comparison, by: str, **named: object) -> Row:
@@ -226,7 +226,9 @@ def test_a_run_without_steps_and_a_side_without_runs_are_refused() -> None:
 
 
 def test_there_is_no_other_table() -> None:
-    with pytest.raises(UsageError, match="ask for one of ledger, phase, line, module, layer, op"):
+    with pytest.raises(
+        UsageError, match="ask for one of breakdown, phase, line, module, layer, op"
+    ):
         compare([run([[launch(10, 1)]])], [run([[launch(10, 1)]])]).table("stream")
 
 

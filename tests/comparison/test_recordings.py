@@ -41,7 +41,7 @@ def between(pair: tuple[str, str]) -> Comparison:
 
 
 def wall_ns(analysis: Analysis) -> int:
-    return sum(line.duration_ns for line in analysis.ledger)
+    return sum(line.duration_ns for line in analysis.breakdown)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" ".join)

@@ -1,4 +1,4 @@
-"""A backward tag that spread onto forward work decides nothing, and the ledger says so.
+"""A backward tag that spread onto forward work decides nothing, and the breakdown says so.
 
 Builds before 2.12 kept the tag among the labels that nodes share, as ``annotate`` writes them.
 """

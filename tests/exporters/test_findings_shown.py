@@ -56,7 +56,7 @@ TOLD = Findings((FINDING,), (SkippedRule("first_step", "there is one step"),), 7
 
 def findings_json(told: Findings) -> str:
     session = Session(gpu_step().recording)
-    session.analysis, session.found = gpu_step(), told
+    session.analysis, session.recommendations = gpu_step(), told
     return answer_text(findings_answer(session))
 
 
@@ -107,7 +107,7 @@ def test_a_finding_says_which_ranks_have_it() -> None:
 
 def test_each_view_says_on_which_rank_a_finding_is(monkeypatch: pytest.MonkeyPatch) -> None:
     why = (Figure("on ranks", "3", FigureUnit.TEXT),)
-    told = replace(TOLD, found=(replace(FINDING, summary="it waits", evidence=why, rank=3),))
+    told = replace(TOLD, ranked=(replace(FINDING, summary="it waits", evidence=why, rank=3),))
     for view in (html_findings, notebook):
         monkeypatch.setattr(view, "find", lambda analysis: told)
     said = (
@@ -140,7 +140,7 @@ def test_a_kernel_has_the_name_that_tells_it_apart(kernel: str, name: str) -> No
 
 
 def test_five_are_shown_and_the_rest_is_counted() -> None:
-    many = replace(TOLD, found=(FINDING,) * 7)
+    many = replace(TOLD, ranked=(FINDING,) * 7)
     text = shown(many, 100)
     assert text.count("try: TF32") == 5
     assert "and 2 more: profiler-ext report --findings" in text
@@ -149,13 +149,13 @@ def test_five_are_shown_and_the_rest_is_counted() -> None:
 
 def test_top_says_how_many_findings_it_leaves_out() -> None:
     file = io.StringIO()
-    print_all(replace(TOLD, found=(FINDING,) * 7), SETTINGS, Console(file=file, width=100), 2)
+    print_all(replace(TOLD, ranked=(FINDING,) * 7), SETTINGS, Console(file=file, width=100), 2)
     assert file.getvalue().count("try: TF32") == 2
     assert "and 5 more: --top 7 prints all" in file.getvalue()
 
 
 def test_of_very_many_findings_a_hundred_are_printed() -> None:
-    text = shown(replace(TOLD, found=(FINDING,) * 10_000), 100, everything=True)
+    text = shown(replace(TOLD, ranked=(FINDING,) * 10_000), 100, everything=True)
     assert text.count("try: TF32") == 100
     assert "and 9,900 more: --top 10000 prints all" in text
 
@@ -163,7 +163,7 @@ def test_of_very_many_findings_a_hundred_are_printed() -> None:
 def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    many = replace(TOLD, found=tuple(replace(FINDING, est_saving_ns=at) for at in range(10_000)))
+    many = replace(TOLD, ranked=tuple(replace(FINDING, est_saving_ns=at) for at in range(10_000)))
     for view in (html_findings, notebook):
         monkeypatch.setattr(view, "find", lambda analysis: many)
     page, cell = html_findings.findings([gpu_step()]), notebook.session_html([gpu_step()])
@@ -183,7 +183,7 @@ def test_a_step_in_training_heads_them_with_the_recorded_one_next_to_it() -> Non
 
 
 def test_without_a_finding_it_says_so() -> None:
-    assert texts.findings_heading(replace(TOLD, found=())) == (
+    assert texts.findings_heading(replace(TOLD, ranked=())) == (
         "No issue above 1% of step time (7 checks applied, 1 did not)"
     )
     assert texts.findings_heading(Findings()) == (
@@ -255,7 +255,7 @@ def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
         for name in HOSTILE.values()
     )
     told = replace(
-        TOLD, found=hostile, rules_skipped=(SkippedRule("x", "".join(HOSTILE.values())),)
+        TOLD, ranked=hostile, rules_skipped=(SkippedRule("x", "".join(HOSTILE.values())),)
     )
     for text in (shown(told, 100), shown(told, 100, everything=True), findings_json(told)):
         assert steering(text) == set()
@@ -263,8 +263,11 @@ def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
 
 def test_a_page_and_a_notebook_begin_with_it() -> None:
     for page in (html_text([gpu_step()]), notebook.session_html([gpu_step()])):
-        first, ledger = page.index("Top recommendations: step"), page.index("Step time breakdown")
-        assert first < ledger
+        first, breakdown = (
+            page.index("Top recommendations: step"),
+            page.index("Step time breakdown"),
+        )
+        assert first < breakdown
 
 
 def test_a_page_leads_from_a_finding_to_its_line_module_and_kernel() -> None:
@@ -277,9 +280,14 @@ def test_a_page_leads_from_a_finding_to_its_line_module_and_kernel() -> None:
 def test_the_table_has_the_same_rows_as_the_records() -> None:
     session = Session(gpu_step().recording)
     table = tables.findings(session.analysis)
-    assert table["rule"].tolist() == [each.rule for each in session.found.found]
-    assert table["est_saving_ns"].tolist() == [each.est_saving_ns for each in session.found.found]
-    assert json.loads(table["evidence"][0])[0]["name"] == session.found.found[0].evidence[0].name
+    assert table["rule"].tolist() == [each.rule for each in session.recommendations.ranked]
+    assert table["est_saving_ns"].tolist() == [
+        each.est_saving_ns for each in session.recommendations.ranked
+    ]
+    assert (
+        json.loads(table["evidence"][0])[0]["name"]
+        == session.recommendations.ranked[0].evidence[0].name
+    )
 
 
 @pytest.mark.parametrize(("limit", "code"), [("20%", 4), ("99", 0)])

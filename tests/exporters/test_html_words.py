@@ -31,7 +31,7 @@ def page() -> str:
 
 def test_the_words_of_a_report_are_those_of_its_step_time_breakdown(page: str) -> None:
     analysis = gpu_step()
-    gaps = {line.category for line in analysis.ledger} & set(GapReason)
+    gaps = {line.category for line in analysis.breakdown} & set(GapReason)
     causes = {analysis.idle.cause.strings[code] for code in analysis.idle.cause.codes}
     assert gaps and causes
     assert set(re.findall(r'<div id="word-(\w+)">', page)) == gaps | causes

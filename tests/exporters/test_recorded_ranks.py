@@ -70,7 +70,7 @@ def test_a_rank_alone_knows_no_waiting(case: str) -> None:
 def test_the_steps_add_up_with_exposed_communication_as_a_part(case: str) -> None:
     for analysis in ranks(case).analyses:
         assert_conserves(analysis)
-        exposed = sum(e.duration_ns for e in analysis.ledger if e.scope == "communication")
+        exposed = sum(e.duration_ns for e in analysis.breakdown if e.scope == "communication")
         # What a collective has outside of the steps is no part of their wall time.
         assert 0 < exposed <= int(analysis.communication.exposed_ns.sum())
 
@@ -114,7 +114,7 @@ def test_the_report_says_who_came_last() -> None:
 
 def test_communication_is_reported_of_a_step_as_the_step_time_breakdown_next_to_it_is() -> None:
     (rank, _) = ranks("fsdp2").analyses
-    of_scope = (line for line in rank.ledger if line.scope == Scope.COMMUNICATION)
+    of_scope = (line for line in rank.breakdown if line.scope == Scope.COMMUNICATION)
     exposed_ns = sum(line.duration_ns for line in of_scope)
     assert time_text(exposed_ns / len(rank.steps)) == "46.8 ms"
     assert coverage_lines([rank])[-1] == (

@@ -46,15 +46,15 @@ def sections() -> dict[str, str]:
 
 
 def _text(path: Path) -> str:
-    return _lines(profiler_ext.load(path).found)
+    return _lines(profiler_ext.load(path).recommendations)
 
 
 def _text_of_ranks(paths: list[Path]) -> str:
-    return _lines(merge([profiler_ext.load(path) for path in paths]).found)
+    return _lines(merge([profiler_ext.load(path) for path in paths]).recommendations)
 
 
 def _lines(told: Findings) -> str:
-    return "".join(f"{line}\n" for line in (*map(_line, told.found), _unjudged(told)))
+    return "".join(f"{line}\n" for line in (*map(_line, told.ranked), _unjudged(told)))
 
 
 def _line(finding: Finding) -> str:

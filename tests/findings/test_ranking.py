@@ -47,13 +47,13 @@ def test_what_has_most_at_stake_stands_first_and_what_is_of_no_step_last():
         rule("small", candidate(30_000)),
         rule("large", candidate(300_000)),
     )
-    assert [each.rule for each in judge(gpu_step(), rules).found] == ["large", "small", "once"]
+    assert [each.rule for each in judge(gpu_step(), rules).ranked] == ["large", "small", "once"]
 
 
 def test_below_the_floor_nothing_is_said():
     few = rule("few", candidate(19_999), candidate(9_999))
     told = judge(gpu_step(), (few,))
-    assert (told.found, told.rules_evaluated) == ((), 1)
+    assert (told.ranked, told.rules_evaluated) == ((), 1)
 
 
 def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches_run_next_to():
@@ -64,7 +64,7 @@ def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches
         rule("both", candidate(300_000, idle=idle, launches=launches, busy_ns=30_000)),
         rule("launches", candidate(300_000, idle=idle, launches=launches)),
     )
-    told = {each.rule: each.est_saving_ns for each in judge(before, rules).found}
+    told = {each.rule: each.est_saving_ns for each in judge(before, rules).ranked}
     assert told == {"idle": 80 * US, "both": 110 * US, "launches": 300 * US}
 
 
@@ -84,7 +84,7 @@ def test_a_rule_that_fails_costs_what_it_would_have_said_alone():
     told = judge(gpu_step(), (Rule("failing", "", "", "", "", "", failing), rule("sound", LARGE)))
     why = "it failed (RuntimeError: there is no moon); please report it"
     assert [(each.rule, each.reason) for each in told.rules_skipped] == [("failing", why)]
-    assert [each.rule for each in told.found] == ["sound"]
+    assert [each.rule for each in told.ranked] == ["sound"]
 
 
 class Late(Exception):
@@ -113,7 +113,7 @@ def test_the_smaller_of_two_that_count_the_same_time_says_so():
         rule("part", candidate(50_000, launches=np.array([1]))),
         rule("other", candidate(40_000, launches=np.array([3]), idle=np.array([0]))),
     )
-    told = judge(gpu_step(), rules).found
+    told = judge(gpu_step(), rules).ranked
     assert [(each.rule, each.overlaps_with) for each in told] == [
         ("one", ()),
         ("part", ("one",)),
@@ -123,10 +123,10 @@ def test_the_smaller_of_two_that_count_the_same_time_says_so():
 
 def test_ranks_that_have_the_same_say_it_once():
     one = judge(gpu_step(), (rule("one", candidate(200_000)),))
-    other = replace(one, found=(replace(one.found[0], rank=1, est_saving_ns=300_000),))
-    (found,) = merge_ranks([one, other]).found
+    other = replace(one, ranked=(replace(one.ranked[0], rank=1, est_saving_ns=300_000),))
+    (found,) = merge_ranks([one, other]).ranked
     assert (found.rank, found.est_saving_ns) == (1, 300_000)
-    (slower,) = merge_ranks([one, replace(other, step_ns=4_000_000)]).found
+    (slower,) = merge_ranks([one, replace(other, step_ns=4_000_000)]).ranked
     assert (slower.total_ns, slower.fraction) == (4_000_000, 0.075)
     assert found.evidence == (Figure("on ranks", "0, 1", FigureUnit.TEXT),)
 

@@ -26,7 +26,7 @@ FIGURES = {
     "profiler_ext/idle/idle_ms": 8.7556775,
     "profiler_ext/step_ms": 8.870669,
 }
-"""The ledger of the recording: milliseconds a step."""
+"""The breakdown of the recording: milliseconds a step."""
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,8 @@ def test_tensorboard_has_the_figures_the_tables_and_the_session(
     assert "GPU idle: the CPU is launch-bound" in text
     assert "profiler_ext/coverage/text_summary" in texts
     with gzip.open(tmp_path / "rank0.attribution.json.gz") as file:  # what our tab reads
-        ledger = msgspec.json.decode(file.read())["breakdown"]
-    assert [row["duration_ns"] for row in ledger] == list(session.coverage().duration_ns)
+        breakdown = msgspec.json.decode(file.read())["breakdown"]
+    assert [row["duration_ns"] for row in breakdown] == list(session.coverage().duration_ns)
 
 
 def test_mlflow_has_the_figures_the_tables_and_the_files(
