@@ -46,7 +46,7 @@ class Outcome:
 def outcome_of(
     rule: str,
     words: str,
-    told: tuple[Findings, Findings],
+    findings: tuple[Findings, Findings],
     times: Sequence[tuple[float, float]],
 ) -> Outcome:
     """Return what a case came to.
@@ -54,10 +54,10 @@ def outcome_of(
     Args:
         rule: the rule that should find its flaw.
         words: what the flaw and the remedy are.
-        told: what the rules say of the step with the flaw, and without it.
+        findings: what the rules say of the step with the flaw, and without it.
         times: milliseconds a step of both, round by round.
     """
-    flawed, remedied = told
+    flawed, remedied = findings
     own = [each for each in flawed.ranked if each.rule == rule]
     gains = [before - after for before, after in times]
     return Outcome(

@@ -20,7 +20,7 @@ def main() -> None:
     breakdown, communication = session.coverage(), session.communication()
     idle = session.idle_by_cause()
     (analysis,) = session.analyses
-    told = {
+    fields = {
         "launches": len(analysis.launches),
         "steps": len(analysis.steps),
         "kernels": len(by_kernel),
@@ -31,7 +31,7 @@ def main() -> None:
         "idle_us": round(int(idle["duration_ns"].sum()) / 1e3),
         "rows": [len(breakdown), len(communication)],
     }
-    print(json.dumps(told))
+    print(json.dumps(fields))
 
 
 if __name__ == "__main__":

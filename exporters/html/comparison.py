@@ -122,9 +122,9 @@ def _way_of_move(of: Table) -> str:
 def _row(comparison: Comparison, of: Table, row: Row, most: float, way: str) -> TableRow:
     texts = row_texts(comparison, of, row)
     has_moved = bool(way) and row.subject.scope in _DEVICE_SCOPES
-    said = way if has_moved else texts.verdict
+    reported = way if has_moved else texts.verdict
     code = " " + tag("span", text(texts.code), class_="code") if texts.code else ""
-    below = quiet(" · ".join(filter(None, (said, details_text(texts)))), "div")
+    below = quiet(" · ".join(filter(None, (reported, details_text(texts)))), "div")
     numbers = map(text, (texts.base, texts.head, texts.delta, texts.percent))
     what = tag("b", text(texts.name)) + code + below
     return TableRow((*numbers, _bar(row, most), what), _meaning(row.change.verdict, has_moved))

@@ -153,8 +153,8 @@ def test_idle_spans_tell_what_the_cpu_did():
         _kernel(100, 50),
         _kernel(600, 100),
     ]
-    told = [(p.start_ns, p.duration_ns, p.cpu_activity) for p in idle_of(marks)]
-    assert told == [
+    reported = [(p.start_ns, p.duration_ns, p.cpu_activity) for p in idle_of(marks)]
+    assert reported == [
         (0, 100, "aten::outer"),
         (150, 450, "cudaDeviceSynchronize"),
     ]

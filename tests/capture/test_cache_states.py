@@ -39,11 +39,11 @@ def test_a_pass_that_torch_cannot_name_bypasses_the_cache_for_torchs_reason() ->
     profiler_ext.enable(strict=True)
     with torch._inductor.config.patch(post_grad_custom_post_pass=lambda graph: None):
         train_once()
-    told = (
+    detail = (
         "FX graph cache: bypass (Unsupported post grad custom pass); "
         "AOTAutograd's cache: bypass (Unsupported post grad custom pass)"
     )
-    assert states() == [(CacheState.BYPASS, told)] * 2
+    assert states() == [(CacheState.BYPASS, detail)] * 2
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -131,6 +131,6 @@ def test_what_a_child_process_compiled_is_no_hit(
         misses=misses,
         is_compiled=is_compiled,
     )
-    state, told = cache_state(inner, key, None)
-    assert (state, told.partition(";")[0]) == (expected[0], f"FX graph cache: {expected[1]}")
+    state, detail = cache_state(inner, key, None)
+    assert (state, detail.partition(";")[0]) == (expected[0], f"FX graph cache: {expected[1]}")
     assert is_compiled_in_child(inner, key) == (expected[1] != "hit" and not is_compiled)

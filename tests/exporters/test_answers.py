@@ -153,8 +153,8 @@ def test_a_budget_bounds_the_size_and_each_cut_is_said(budget: int) -> None:
     for name, table in document["tables"].items():
         rows = whole["tables"][name]["rows"]
         assert table["rows"] == rows[: len(table["rows"])]
-        said = [c for c in document["cuts"] if c["where"] == f"tables.{name}.rows"]
-        assert [(c["kept"], c["total"]) for c in said] == (
+        actual = [c for c in document["cuts"] if c["where"] == f"tables.{name}.rows"]
+        assert [(c["kept"], c["total"]) for c in actual] == (
             [(len(table["rows"]), len(rows))] if len(table["rows"]) < len(rows) else []
         )
 

@@ -168,8 +168,8 @@ def test_a_name_that_is_unclear_ends_with_2_and_programs_get_the_candidates(
 ) -> None:
     code, out, err = printed("mlp.py")
     assert (code, out) == (2, "")
-    said = "profiler-ext: [unclear_name] mlp.py fits 3 things; ask for one of: examples/mlp.py:"
-    assert err.startswith(said)
+    message = "profiler-ext: [unclear_name] mlp.py fits 3 things; ask for one of: examples/mlp.py:"
+    assert err.startswith(message)
     code, out, err = printed("mlp.py", "--format", "json")
     document = valid(out)
     assert (code, document["answer"], document["is_ambiguous"]) == (2, "candidates", True)

@@ -47,8 +47,8 @@ def test_a_word_is_explained_as_in_the_book(vocabulary: type[GapReason | IdleCau
     for term in vocabulary:
         file, _, _ = term.page.partition("#")
         _, _, section = (DOCS / file).read_text().partition(f"## {term.heading}\n")
-        told = section.partition("\n## ")[0].replace("`", "").partition("*. ")[2]
-        assert plain(links._listed(term)).endswith(" ".join(told.split()))
+        described = section.partition("\n## ")[0].replace("`", "").partition("*. ")[2]
+        assert plain(links._listed(term)).endswith(" ".join(described.split()))
 
 
 def test_a_finding_is_explained_as_in_the_book() -> None:

@@ -70,15 +70,15 @@ def test_idle_time_is_where_the_device_ran_nothing(session: Session) -> None:
 
 def test_every_surface_has_the_same_steps(session: Session) -> None:
     analysis, breakdown = session.analysis, by_step(session.analysis)
-    told = json.loads(session.report(format="json", top=1))
+    answer = json.loads(session.report(format="json", top=1))
     assert [
-        (each["step"], each["wall_ns"], each["busy_ns"]) for each in told["session"]["steps"]
+        (each["step"], each["wall_ns"], each["busy_ns"]) for each in answer["session"]["steps"]
     ] == [(step.number, step.wall_ns, breakdown[step.number]["busy"]) for step in analysis.steps]
     page = [(c.first, c.walls_ns, c.busy_ns) for c in columns_of(analysis)]
     assert page == [(n, (t["wall"],), t["busy"]) for n, t in breakdown.items()]
     board = sum(account.duration_ns for account in make_document(analysis).breakdown)
     whole = sum(times["wall"] for times in breakdown.values())
-    assert board == sum(row["duration_ns"] for row in told["coverage"]["breakdown"]) == whole
+    assert board == sum(row["duration_ns"] for row in answer["coverage"]["breakdown"]) == whole
     side = [RunOfRanks("one", (analysis,))]
     assert compare(side, side).total.base_ns == whole
 

@@ -11,8 +11,8 @@ from profiler_ext.exporters.perfetto import export_perfetto, queries
 from profiler_ext.exporters.perfetto.rates import Rates, rounded
 from tests import analyses
 from tests import frames as tables
+from tests.exporters.encoded_arguments import arguments_of
 from tests.exporters.estimated import estimated
-from tests.exporters.said import said
 from tests.trace_processor import reading
 
 ADDMM, GELU, GELU_BACKWARD, MM = 1, 2, 3, 4
@@ -25,7 +25,7 @@ def _drawn(rates: Rates) -> dict[str, float]:
 
 def _said(rates: Rates, row: int) -> dict[str, Any]:
     texts = {name: of_rows[row] for name, of_rows in rates.texts().items() if of_rows[row]}
-    return said(rates.arguments(), row) | texts
+    return arguments_of(rates.arguments(), row) | texts
 
 
 def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:

@@ -82,8 +82,8 @@ def test_what_launching_bounds_says_so_without_a_part(tmp_path: Path) -> None:
     analysis = profiler_ext.load(RECORDED / f"cases/llama{SUFFIX}").analysis
     path = export_perfetto(analysis, tmp_path / "trace.pftrace")
     with reading(path) as reader:
-        (said,) = _said(reader, "module", "model")
-    assert said.startswith("over the 2 profiled steps: bound by launching; moves ")
+        (reported,) = _said(reader, "module", "model")
+    assert reported.startswith("over the 2 profiled steps: bound by launching; moves ")
 
 
 def test_ranks_have_rooflines_of_their_own(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def _said(reader: Reader, category: str, name: str) -> list[str]:
         "select distinct extract_arg(arg_set_id, 'debug.roofline') as said from slice "
         f"where category = '{category}' and name glob '{name}'"
     )
-    return [said for (said,) in rows]
+    return [reported for (reported,) in rows]

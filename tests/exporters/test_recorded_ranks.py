@@ -106,8 +106,8 @@ def analysed_ns(found: Communication) -> int:
 
 
 def test_the_report_says_who_came_last() -> None:
-    said = [each.text for each in straggler_lines(ranks("fsdp2").analyses)]
-    assert said == [
+    lines = [each.text for each in straggler_lines(ranks("fsdp2").analyses)]
+    assert lines == [
         "rank 1 came last 28 of 28 times, others waited 46.7 ms a step: CPU launch overhead (44.7%)"
     ]
 
@@ -138,5 +138,5 @@ def test_perfetto_says_the_same(tmp_path: Path) -> None:
         causes = reader.rows("select cause, sum(duration_ns) as ns from idle_by_cause group by 1")
     sums = merged.communication()[["exposed_ns", "overlapped_ns", "waiting_ns"]].sum()
     assert drawn == [tuple(sums.astype(int))]
-    told: pd.Series[int] = merged.idle_by_cause().groupby("cause")["duration_ns"].sum()
-    assert dict(causes) == told.to_dict()
+    reported: pd.Series[int] = merged.idle_by_cause().groupby("cause")["duration_ns"].sum()
+    assert dict(causes) == reported.to_dict()

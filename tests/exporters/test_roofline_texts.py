@@ -30,7 +30,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
 
 
 @pytest.mark.parametrize(
-    ("told", "text"),
+    ("given", "text"),
     [
         ({"bound": "memory", "est_peak_fraction": 0.621}, "62% memory"),
         ({"bound": "compute", "est_peak_fraction": 0.4, "unit": "bf16_tensor"}, "40% bf16"),
@@ -41,8 +41,8 @@ NOTHING: dict[str, Any] = dict.fromkeys(
         ({}, ""),
     ],
 )
-def test_a_row_says_how_near_it_is_to_what_bounds_it(told: dict[str, Any], text: str) -> None:
-    assert roofline_text(NOTHING | told) == text
+def test_a_row_says_how_near_it_is_to_what_bounds_it(given: dict[str, Any], text: str) -> None:
+    assert roofline_text(NOTHING | given) == text
 
 
 def test_of_several_ranks_a_row_says_what_bounds_it_and_no_part() -> None:
@@ -83,11 +83,11 @@ def test_utilisation_is_of_a_step_in_training_where_steps_before_the_recording_t
 
 def test_products_without_sizes_make_it_unknown() -> None:
     one = estimated({(0, 0): ("50000000", "10000000000")})
-    told = (
+    message = (
         "MFU is not known: products of 55.6% of their time have sizes; `--shapes` records those "
         "of eager ops."
     )
-    assert utilisation_texts([one]) == (told,)
+    assert utilisation_texts([one]) == (message,)
 
 
 def test_where_nothing_is_known_nothing_is_said() -> None:

@@ -246,11 +246,11 @@ def test_markdown_is_a_table():
 
 def test_a_report_is_narrowed_and_says_to_what():
     narrowed = report(gpu_step(), phase="backward", scope="compiled", step=3, width=132)
-    breakdown, told, rows = narrowed.partition(
+    breakdown, reported, rows = narrowed.partition(
         "\nfilter: phase backward, scope compiled, step 3 (leaves out 145 us of 235 us, 61.6%; "
         "what stands above is not filtered)\n"
     )
-    assert told and breakdown == report(gpu_step(), width=132).rpartition("\n\n")[0] + "\n"
+    assert reported and breakdown == report(gpu_step(), width=132).rpartition("\n\n")[0] + "\n"
     assert [line.split("us")[0].split()[-1] for line in rows.splitlines()[1:]] == [
         "50.0",
         "20.0",

@@ -137,5 +137,5 @@ def only(rule: Rule, analysis: Analysis) -> Finding:
 
 def is_silent(rule: Rule, analysis: Analysis) -> bool:
     """Tell whether a rule was judged and found nothing."""
-    told = judged(rule, analysis)
-    return told.ranked == () and told.rules_evaluated == 1
+    findings = judged(rule, analysis)
+    return findings.ranked == () and findings.rules_evaluated == 1

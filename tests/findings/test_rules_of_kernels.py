@@ -225,9 +225,9 @@ def test_a_call_that_waits_for_what_the_device_was_given_before_holds_nothing_up
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: each.name)
 def test_of_a_step_on_the_cpu_a_rule_says_nothing_or_what_it_lacks(rule: Rule) -> None:
-    told = judged(rule, cpu_step())
-    assert told.ranked == ()
-    assert all(each.reason and not each.reason.endswith(".") for each in told.rules_skipped)
+    findings = judged(rule, cpu_step())
+    assert findings.ranked == ()
+    assert all(each.reason and not each.reason.endswith(".") for each in findings.rules_skipped)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: each.name)

@@ -155,7 +155,7 @@ def test_a_logger_that_fails_leaves_the_others_and_the_training(tmp_path: Path) 
         raise UsageError("no run was begun")
 
     given = TrainingProfile(
-        tmp_path / "out", loggers=[fails, lambda *told: seen.append(told)], skip=1, steps=1
+        tmp_path / "out", loggers=[fails, lambda *reported: seen.append(reported)], skip=1, steps=1
     )
     with pytest.warns(CaptureWarning, match="no run was begun"):
         assert train(given) == WITHOUT

@@ -30,9 +30,9 @@ def recorder(failure: Exception | None = None, lost: str | None = None) -> Any:
     "failed", [recorder(raised(RuntimeError("of ours"))), recorder(lost="RuntimeError: of ours")]
 )
 def test_where_something_of_ours_failed_it_is_said_where_torchs_trace_is(failed: Any) -> None:
-    [said] = failure_lines(failed)
-    assert "of ours" in said
-    assert f"torch's own trace of what was recorded is {TRACE}; the script was not" in said
+    [lines] = failure_lines(failed)
+    assert "of ours" in lines
+    assert f"torch's own trace of what was recorded is {TRACE}; the script was not" in lines
 
 
 def test_what_is_the_users_to_mend_is_said_as_it_is() -> None:

@@ -171,7 +171,7 @@ _FRAMES = (
     *("collected", "kept", "coroutines", "replaced", "hot"),
 )
 MONITORS = [
-    *programs_of("monitors", "beside", "within", "taken", "restarted", "profiled", "traced"),
+    *programs_of("monitors", "next_to", "within", "taken", "restarted", "profiled", "traced"),
     *programs_of("frames", *_FRAMES),
     *programs_of("frames", "leaves", session=NONE),
     Program("a debugger", ("-m", "pdb", "-c", "continue", "monitors.py", "traced"), ANY, real=True),
