@@ -39,8 +39,8 @@ class Outcome:
     def holds(self) -> bool:
         """Whether the prediction is within the factor, and the rule silent without the flaw."""
         is_near = self.ratio is not None and 1 / FACTOR <= self.ratio <= FACTOR
-        is_told = self.predicted_ms is not None and not self.is_claimed
-        return (is_near or is_told) and not self.on_remedied and not self.failure
+        is_predicted = self.predicted_ms is not None and not self.is_claimed
+        return (is_near or is_predicted) and not self.on_remedied and not self.failure
 
 
 def outcome_of(

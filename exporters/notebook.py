@@ -56,13 +56,13 @@ def session_html(analyses: Sequence[Analysis]) -> str:
     line = (
         summary.heading(analyses[0]) if len(analyses) == 1 else summary.heading_of_ranks(analyses)
     )
-    found = _found(analyses)
+    recommendations = _recommendations(analyses)
     return tag(
         "div",
         tag("p", tag("b", text(line))),
         _top_lines(analyses),
-        *_sentences(analyses, found),
-        _findings(analyses, found),
+        *_sentences(analyses, recommendations),
+        _findings(analyses, recommendations),
         _breakdown(analyses),
         _modules(analyses),
         _kernels(analyses),
@@ -107,7 +107,7 @@ def _spans(analyses: Sequence[Analysis]) -> int:
     return max(sum(len(analysis.steps) for analysis in analyses), 1)
 
 
-def _found(analyses: Sequence[Analysis]) -> Findings | None:
+def _recommendations(analyses: Sequence[Analysis]) -> Findings | None:
     if not any(analysis.steps for analysis in analyses):
         return None
     return find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
@@ -223,12 +223,12 @@ def _modules(analyses: Sequence[Analysis]) -> str:
     for row in rows:
         own[row["module"]] = own.get(row["module"], 0) + row["duration_ns"]
     tree = module_tree(own, {row["module"]: row["module_class"] for row in rows})
-    spans, found = _spans(analyses), tree_rooflines(rows)
+    spans, rooflines = _spans(analyses), tree_rooflines(rows)
     root = root_label(analyses[0].recording.settings.models)
     lines = [
         (
             *_module(node, root, depth, tree.inclusive_ns, spans),
-            *_roofline_cells(analyses, found[node.path]),
+            *_roofline_cells(analyses, rooflines[node.path]),
         )
         for node, depth in _walk(tree, 0)
     ]

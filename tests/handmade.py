@@ -164,8 +164,8 @@ def launches(marks: Sequence[Mark], rows: Sequence[Row]) -> Launches:
 
 
 def _mechanism(row: Row) -> str:
-    is_led = row.graph is not None and row.level == Level.LINE
-    return Mechanism.OWN if is_led else ""
+    is_attributed = row.graph is not None and row.level == Level.LINE
+    return Mechanism.OWN if is_attributed else ""
 
 
 def shares(rows: Sequence[Row]) -> Shares:

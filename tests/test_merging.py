@@ -167,7 +167,7 @@ def test_of_ranks_the_extremes_of_launches_and_the_shapes_that_are_alike_are_rep
 add_means, sum_over_ranks = map(as_frames, (of_ranks.add_means, of_ranks.sum_over_ranks))
 
 
-def _said(table: DataFrame, time_ns: int, bound: str | None, unit: str | None) -> DataFrame:
+def _estimated(table: DataFrame, time_ns: int, bound: str | None, unit: str | None) -> DataFrame:
     """A table whose rows all took a time and say the same."""
     fields = {"duration_ns": time_ns, "bound": bound, "unit": unit}
     return table.assign(**fields).astype({name: table[name].dtype for name in fields})
@@ -176,7 +176,7 @@ def _said(table: DataFrame, time_ns: int, bound: str | None, unit: str | None) -
 def test_what_bounds_a_row_of_ranks_is_what_bounds_it_where_it_took_longest() -> None:
     kind, alone = table_named("by_line"), Session(gpu_step().recording).by_line()
     reported = [(157, "latency", "fp32"), (40_000_000, None, None), (900, "memory", "bf16_tensor")]
-    ranks = [_said(alone, *each) for each in reported]
+    ranks = [_estimated(alone, *each) for each in reported]
     short = add_means(kind, sum_over_ranks(kind, [ranks[0], ranks[2]]), [(0,)] * 2)
     assert {*short["bound"]} == {"memory"} and {*short["unit"]} == {"bf16_tensor"}
     whole = add_means(kind, sum_over_ranks(kind, ranks), [(0,)] * 3)

@@ -176,8 +176,8 @@ def _achieved(each: SelectedShares) -> dict[str, Any]:
 
 
 def _known_ns(each: SelectedShares) -> int:
-    found = rooflines(each.analysis, PEAKS)
-    unknown = np.ma.getmaskarray(found.bytes) & np.ma.getmaskarray(found.flops)
+    estimates = rooflines(each.analysis, PEAKS)
+    unknown = np.ma.getmaskarray(estimates.bytes) & np.ma.getmaskarray(estimates.flops)
     return int(each.durations(each.own[~unknown[each.launch_of(each.own)]]).sum())
 
 

@@ -207,8 +207,8 @@ def breakdown(chosen: Choices) -> str:
 def _slice_breakdown(part: Slice, ranks: Container[int]) -> str:
     if not part.analyses:  # ranks need not have the same steps
         return tag("p", f"Rank {part.rank} did not profile step {part.step}.")
-    notes_beside = tag("div", _coverage_notes(part, ranks))
-    return tag("div", _breakdown_table(part), notes_beside, class_="breakdown-parts")
+    coverage_notes = tag("div", _coverage_notes(part, ranks))
+    return tag("div", _breakdown_table(part), coverage_notes, class_="breakdown-parts")
 
 
 def _breakdown_table(part: Slice) -> str:

@@ -53,7 +53,7 @@ def _steps(analysis: Analysis) -> list[documents.StepFacts]:
     for line in analysis.breakdown:
         if line.step in busy and line.scope != Scope.IDLE:
             busy[line.step] += line.duration_ns
-    found = utilisation_by_step(analysis, list(walls))
+    utilisations = utilisation_by_step(analysis, list(walls))
     return [
         documents.StepFacts(
             rank=analysis.recording.settings.rank,
@@ -65,7 +65,7 @@ def _steps(analysis: Analysis) -> list[documents.StepFacts]:
             known_fraction=None if each is None else each.known_fraction,
             counted_fraction=None if each is None else each.counted_fraction,
         )
-        for number, each in zip(walls, found, strict=True)
+        for number, each in zip(walls, utilisations, strict=True)
     ]
 
 
@@ -181,18 +181,18 @@ def report_answer(source: SessionLike, top: int | None = 15) -> documents.Report
 
 def findings_answer(source: SessionLike, top: int | None = None) -> documents.FindingsAnswer:
     """Return the findings of a session."""
-    found: Findings = source.recommendations
-    entries = [finding_entry(each) for each in found.ranked]
+    recommendations: Findings = source.recommendations
+    entries = [finding_entry(each) for each in recommendations.ranked]
     kept = entries if top is None else entries[: formatting.require_top(top)]
     return documents.FindingsAnswer(
         cuts=[*_cut("findings", len(kept), len(entries)), *steps_truncation(source)],
         session=session_facts(source),
         coverage=coverage(source),
-        step_ns=found.step_ns,
-        unprofiled_step_ns=found.unprofiled_step_ns,
-        rules_evaluated=found.rules_evaluated,
+        step_ns=recommendations.step_ns,
+        unprofiled_step_ns=recommendations.unprofiled_step_ns,
+        rules_evaluated=recommendations.rules_evaluated,
         findings=kept,
-        rules_skipped=list(found.rules_skipped),
+        rules_skipped=list(recommendations.rules_skipped),
     )
 
 

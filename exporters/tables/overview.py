@@ -213,28 +213,28 @@ def findings(analysis: Analysis, *, rank: int | None = None) -> Table:
     return _findings_frame(find(analysis).ranked if is_there else ())
 
 
-def _findings_frame(found: tuple[Finding, ...]) -> Table:
-    every = np.arange(len(found))
+def _findings_frame(ranked: tuple[Finding, ...]) -> Table:
+    every = np.arange(len(ranked))
     columns = {
-        "rank": gather([each.rank for each in found], every, INT),
-        "rule": gather([each.rule for each in found], every, TEXT),
-        "summary": gather([each.summary for each in found], every, TEXT),
+        "rank": gather([each.rank for each in ranked], every, INT),
+        "rule": gather([each.rule for each in ranked], every, TEXT),
+        "summary": gather([each.summary for each in ranked], every, TEXT),
     }
     columns |= {
-        name: gather([getattr(each.location, name) for each in found], every, dtype)
+        name: gather([getattr(each.location, name) for each in ranked], every, dtype)
         for name, dtype in _PLACE
     }
     columns |= {
-        "compile_id": gather([each.location.graph for each in found], every, TEXT),
-        "est_saving_ns": gather([each.est_saving_ns for each in found], every, INT),
-        "total_ns": gather([each.total_ns for each in found], every, INT),
-        "est_saving_fraction": gather([each.fraction for each in found], every, FLOAT),
-        "saving_per": gather([each.saving_per.value for each in found], every, TEXT),
-        "confidence": gather([each.confidence.value for each in found], every, TEXT),
+        "compile_id": gather([each.location.graph for each in ranked], every, TEXT),
+        "est_saving_ns": gather([each.est_saving_ns for each in ranked], every, INT),
+        "total_ns": gather([each.total_ns for each in ranked], every, INT),
+        "est_saving_fraction": gather([each.fraction for each in ranked], every, FLOAT),
+        "saving_per": gather([each.saving_per.value for each in ranked], every, TEXT),
+        "confidence": gather([each.confidence.value for each in ranked], every, TEXT),
         "evidence": gather(
-            [msgspec.json.encode(each.evidence).decode() for each in found], every, TEXT
+            [msgspec.json.encode(each.evidence).decode() for each in ranked], every, TEXT
         ),
-        "remedy": gather([each.remedy for each in found], every, TEXT),
-        "overlaps_with": gather([", ".join(each.overlaps_with) for each in found], every, TEXT),
+        "remedy": gather([each.remedy for each in ranked], every, TEXT),
+        "overlaps_with": gather([", ".join(each.overlaps_with) for each in ranked], every, TEXT),
     }
     return schema.frame(columns)

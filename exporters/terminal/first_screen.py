@@ -88,10 +88,10 @@ def _step_lines(session: SessionLike) -> Iterator[Text]:
 def _finding_lines(session: SessionLike) -> Iterator[Text]:
     """Yield two lines per finding: the time at stake and what it is, then what to try."""
     settings = session.analyses[0].recording.settings
-    found = session.recommendations.ranked
-    if not found and session.analyses[0].steps:
+    ranked = session.recommendations.ranked
+    if not ranked and session.analyses[0].steps:
         yield Text(findings_view.findings_heading(session.recommendations))
-    for finding in found[:_FINDINGS]:
+    for finding in ranked[:_FINDINGS]:
         time, part = findings_view.saving_texts(finding)
         where = findings_view.place_text(finding.location, settings)
         what = Text(f"{time:>8}  {part:>5}  ")

@@ -111,8 +111,8 @@ def start(text: str, width: int) -> str:
 
 def short_kernel(name: str) -> str:
     """Return a kernel's name without result type, parameters and torch's namespaces."""
-    if (found := _CUTLASS.search(name)) is not None:
-        return found[1]
+    if (matched := _CUTLASS.search(name)) is not None:
+        return matched[1]
     plain = _ENDS.sub("", _NAMESPACES.sub("", name.removeprefix("void ")))
     return plain[: _parameters(plain)].rstrip() or name
 

@@ -51,8 +51,8 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
             capped = (_capped(each, facts) for each in verdict)
             candidates += [(rule, each) for each in capped if _is_significant(each, facts)]
     known_ns = facts.training.step_ns if analysis.steps and facts.training.is_known else None
-    found = _ranked(candidates, facts, rank)
-    return Findings(found, tuple(unjudged), judged, facts.step_ns, known_ns)
+    ranked = _ranked(candidates, facts, rank)
+    return Findings(ranked, tuple(unjudged), judged, facts.step_ns, known_ns)
 
 
 def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | CannotJudge:

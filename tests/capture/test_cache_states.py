@@ -81,7 +81,7 @@ def test_a_bypass_is_one_line_with_its_reason_and_its_cost() -> None:
     )
 
 
-def test_a_bypass_that_is_of_torchs_own_making_is_said_to_be() -> None:
+def test_a_bypass_that_is_of_torchs_own_making_is_reported_to_be() -> None:
     reason = "Won't cache a graph with fakify_first_call enabled"
     bucket = dataclasses.replace(graph(CacheState.MISS, None, 5), autograd_bypass=reason)
     assert cache_bypass_text([bucket, bucket]) == (

@@ -188,7 +188,7 @@ def test_any_set_of_parts_can_be_asked_for() -> None:
     assert comparison.device == Change(340, 440, 2, 2, 4, 4, None, Verdict.TOO_FEW)
 
 
-def test_other_devices_and_too_few_steps_are_said() -> None:
+def test_other_devices_and_too_few_steps_are_reported() -> None:
     steps = [[launch(10, 100, MLP)]] * 2
     messages = notes(
         compare([run(steps)], [run([[launch(10, 90, MLP)]] * 3, device="NVIDIA H100")])
@@ -201,7 +201,7 @@ def test_other_devices_and_too_few_steps_are_said() -> None:
     )
 
 
-def test_a_step_that_is_unlike_the_others_is_said() -> None:
+def test_a_step_that_is_unlike_the_others_is_reported() -> None:
     usual = [[launch(10, 190, MLP)]] * 6
     messages = notes(compare([run(usual)], [run([*usual[1:], [launch(10, 290, MLP)]])]))
     assert [each for each in messages if each.startswith("step ")] == [
@@ -210,7 +210,7 @@ def test_a_step_that_is_unlike_the_others_is_said() -> None:
     ]
 
 
-def test_runs_of_one_side_that_are_of_different_versions_are_said() -> None:
+def test_runs_of_one_side_that_are_of_different_versions_are_reported() -> None:
     one, other = ([[launch(10, 100, code)]] * 2 for code in (MLP, NORM))
     messages = notes(compare([run(one, "a"), run(other, "b")], [run(one), run(one)]))
     assert messages[0] == (

@@ -59,7 +59,7 @@ def test_each_call_of_the_model_of_a_loop_is_a_step(run: Run, capfd: Capture) ->
     assert "profiler-ext: the script" not in written.err
 
 
-def test_a_loss_beside_the_model_ends_no_step(run: Run) -> None:
+def test_a_loss_next_to_the_model_ends_no_step(run: Run) -> None:
     assert run(INFERS + "    for n in range(12): loss(net(x), x)") == 0
     assert step_call() == "the module `Net` (script.py:15)"
     assert calls_of("aten::mse_loss") == {8: 1, 9: 1}

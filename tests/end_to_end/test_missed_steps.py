@@ -59,7 +59,7 @@ def test_the_steps_that_were_asked_for_are_recorded() -> None:
     assert [step.number for step in session.analysis.steps] == [1, 2]
 
 
-def test_where_one_is_missed_before_them_none_is_recorded_and_why_is_said(monkeypatch) -> None:
+def test_where_one_is_missed_before_them_none_is_recorded_and_why_is_reported(monkeypatch) -> None:
     fail_at(monkeypatch, 1, _RunProfiler, "step")
     sessions, recorder = recorded(batches=5)
     assert sessions == []

@@ -198,7 +198,7 @@ def test_sessions_in_memory_are_compared_too() -> None:
         ([str(BEFORE), str(AFTER), "--top", "0"], "cannot show the top 0 rows; ask for 1 or more"),
     ],
 )
-def test_what_cannot_be_compared_is_said_in_a_sentence(
+def test_what_cannot_be_compared_is_reported_in_a_sentence(
     arguments: list[str],
     expected: str,
     capsys: pytest.CaptureFixture[str],

@@ -61,7 +61,7 @@ def test_a_page_shows_the_code_from_its_function_on() -> None:
     assert "its part, in the first launch: gelu" in shown and "; besides, 1 nodes of oth" in shown
 
 
-def test_code_is_cut_to_a_budget_and_it_is_said() -> None:
+def test_code_is_cut_to_a_budget_and_it_is_reported() -> None:
     about = of("model.py:13", with_code())
     document = valid(answer_text(about, 5_000))
     (code,) = document["generated"]

@@ -55,7 +55,7 @@ def test_each_row_has_one_of_few_texts() -> None:
     assert (texts, lengths.tolist()) == ([b"bc", b"", b"bc", b"a"], [2, 0, 2, 1])
 
 
-def test_arguments_come_back_and_absent_ones_are_not_said() -> None:
+def test_arguments_come_back_and_absent_ones_are_not_reported() -> None:
     own = [
         IntArgument("every", np.array([0, -1, 2**62, 300])),
         IntArgument("some", masked([0, None, 7, None])),

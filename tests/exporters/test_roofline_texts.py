@@ -51,12 +51,12 @@ def test_of_several_ranks_a_row_says_what_bounds_it_and_no_part() -> None:
     assert roofline_text(summed | {"bound": "compute"}) == "fp32"
 
 
-def test_savings_of_nothing_are_not_said() -> None:
+def test_savings_of_nothing_are_not_reported() -> None:
     assert savings_text(NOTHING | {"could_save_ns": 1_234_000}) == "1.23 ms"
     assert [savings_text(NOTHING | {"could_save_ns": each}) for each in (0, None)] == ["", ""]
 
 
-def test_what_is_not_known_of_the_work_is_not_said() -> None:
+def test_what_is_not_known_of_the_work_is_not_reported() -> None:
     assert work_text(NOTHING) == ""
     assert work_text(NOTHING | {"est_bytes": 512}) == "moves 512 B"
     moved = {"est_bytes": 2_500_000_000, "est_gb_per_s": 3210.0}
@@ -90,7 +90,7 @@ def test_products_without_sizes_make_it_unknown() -> None:
     assert utilisation_texts([one]) == (message,)
 
 
-def test_where_nothing_is_known_nothing_is_said() -> None:
+def test_where_nothing_is_known_nothing_is_reported() -> None:
     assert utilisation_texts([gpu_step()]) == ()
 
 

@@ -50,13 +50,13 @@ def test_what_has_most_at_stake_stands_first_and_what_is_of_no_step_last():
     assert [each.rule for each in judge(gpu_step(), rules).ranked] == ["large", "small", "once"]
 
 
-def test_below_the_floor_nothing_is_said():
+def test_below_the_floor_nothing_is_reported():
     few = rule("few", candidate(19_999), candidate(9_999))
     findings = judge(gpu_step(), (few,))
     assert (findings.ranked, findings.rules_evaluated) == ((), 1)
 
 
-def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches_run_next_to():
+def test_no_more_idle_time_is_reported_than_a_step_has_in_training_and_what_launches_run_next_to():
     before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
     idle, launches = np.array([0]), np.array([0])
     rules = (
@@ -76,7 +76,7 @@ def test_a_rule_that_lacks_something_says_what():
     assert findings.rules_evaluated == 0
 
 
-def test_a_rule_that_fails_costs_what_it_would_have_said_alone():
+def test_a_rule_that_fails_costs_what_it_would_have_reported_alone():
     def failing(facts: Facts) -> Iterable[Candidate]:
         yield candidate(300_000)
         raise RuntimeError("there is no moon")

@@ -144,7 +144,7 @@ def test_memory_from_the_driver_keeps_the_device_waiting() -> None:
     assert "empty_cache" in found.remedy
 
 
-def test_what_a_program_does_as_it_starts_is_not_said_of_each_step() -> None:
+def test_what_a_program_does_as_it_starts_is_not_reported_of_each_step() -> None:
     waits = "the device waits while memory is taken from the driver, "
     assert only(allocating.RULE, taking("cudaMalloc")).summary == f"{waits}in each step"
     (alone,) = judged(allocating.RULE, taking("cudaFree", steps=1)).ranked

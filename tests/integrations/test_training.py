@@ -115,7 +115,7 @@ def test_what_is_under_way_ends_with_python(
     assert (tmp_path / "out" / FILE_NAME).is_file()
 
 
-def test_a_training_that_is_too_short_is_said(tmp_path: Path) -> None:
+def test_a_training_that_is_too_short_is_reported(tmp_path: Path) -> None:
     given = TrainingProfile(tmp_path / "out", skip=9)
     with pytest.warns(CaptureWarning, match=r"after 6 steps, .* skip is 9.* give a smaller skip"):
         assert train(given) == WITHOUT

@@ -158,7 +158,7 @@ def test_recomputed_products_are_no_operations_of_the_model() -> None:
     assert changed.flops == 2_000_000_000
 
 
-def test_without_a_peak_or_a_product_nothing_is_said_of_utilisation() -> None:
+def test_without_a_peak_or_a_product_nothing_is_reported_of_utilisation() -> None:
     numbers: Numbers = {(0, 0): ("20000000", "2000000000")}
     assert utilisation(estimated(numbers, queued()), {}) is None
     assert utilisation(estimated({(0, 1): ("20000000", "2000")}, queued()), PEAKS) is None

@@ -147,7 +147,7 @@ def test_what_to_do_first_is_what_the_rules_found():
     assert found.location.startswith("flaws.py:147 · ")
 
 
-def test_of_more_findings_than_are_shown_it_is_said_how_many_and_where():
+def test_of_more_findings_than_are_shown_it_is_reported_how_many_and_where():
     analysis = load(FIXTURES / "findings" / f"pageable_copy{SESSION}").analysis
     findings = find(analysis)
     many = replace(findings, ranked=findings.ranked * 8)

@@ -93,14 +93,14 @@ def is_wrong(launches: list[Any], sound: list[Any]) -> bool:
     """Tell whether any launch has a line, module or link that it has not without the failure."""
     if len(launches) == len(sound):
         pairs = zip(launches, sound, strict=True)
-        return any(not _is_said(launch, [expected]) for launch, expected in pairs)
+        return any(not _is_expected(launch, [expected]) for launch, expected in pairs)
     known: dict[str, list[Any]] = {}
     for launch in sound:
         known.setdefault(launch[0], []).append(launch)
-    return any(not _is_said(launch, known.get(launch[0], [])) for launch in launches)
+    return any(not _is_expected(launch, known.get(launch[0], [])) for launch in launches)
 
 
-def _is_said(launch: Any, expected: list[Any]) -> bool:
+def _is_expected(launch: Any, expected: list[Any]) -> bool:
     """Tell whether each row of a launch says what one of an expected one says, or less.
 
     Where lines tell that eager work in a backward is a hook or a forward run again, there is no
