@@ -53,8 +53,8 @@ def test_a_custom_function_bypasses_aotautograds_cache_only() -> None:
     x = torch.ones(4, 4, requires_grad=True)
     torch.compile(lambda given: Twice.apply(given))(x).sum().backward()
     assert {state for state, _ in states()} == {CacheState.MISS}
-    told = "FX graph cache: miss; AOTAutograd's cache: bypass ("
-    assert all(str(detail).startswith(told) for _, detail in states())
+    beginning = "FX graph cache: miss; AOTAutograd's cache: bypass ("
+    assert all(str(detail).startswith(beginning) for _, detail in states())
     assert all("autograd_function_apply" in str(detail) for _, detail in states())
     capture = switch.current()
     assert capture is not None

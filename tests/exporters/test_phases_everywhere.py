@@ -131,5 +131,5 @@ def test_a_notebook_has_a_column_for_each_phase_that_took_time(name: str) -> Non
     rest = session_html(analyses).partition(lines)[2].partition("</tr>")[0]
     heads = re.findall(r"<th[^>]*>([^<]*)</th>", lines + rest)
     spent = [short_phase(phase) for phase in Phase if _of_shares(analyses[0])[phase.value]]
-    times = ["line", "a step", "of device", "of wall time"]
+    times = ["line", "time/step", "% busy"]
     assert heads == [*times, *spent, "roofline", "max saving"]
