@@ -138,7 +138,7 @@ def test_an_error_names_no_page_where_there_is_none(
     monkeypatch.setattr(errors, "_DOCS", tmp_path / "docs")  # as the wheel has none
     assert cli.main(["report", str(tmp_path / "missing")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("profiler-ext: [usage] ") and "docs" not in line and "None" not in line
+    assert line.endswith("check the path") and "docs" not in line and "None" not in line
 
 
 def errors_of(base: type[ProfilerExtError]) -> list[Callable[[str], ProfilerExtError]]:
