@@ -100,6 +100,7 @@ PRODUCTS = (
         HF_TRAIN,
         "gradients are accumulated over sequences of one, though the batch fits in memory",
         "launch-bound, or products too small: larger micro-batches",
+        anywhere=True,
     ),
     Flaw(
         "table_per_feature",
@@ -157,6 +158,7 @@ ATTENTION = (
         _thread("ng-video-lecture, gpt.py", "karpathy/ng-video-lecture/blob/master/gpt.py"),
         "each head is a module of its own, in a Python loop",
         "many small launches, or attention that is not fused: one product for all heads",
+        differs="other initial weights",
     ),
     Flaw(
         "contiguous_copies",
@@ -257,6 +259,7 @@ CONVOLUTIONS = (
         TUNING,
         "convolutions before batch norm have a bias, which the norm subtracts",
         "the bias before a normalisation is useless: bias=False",
+        differs="other initial weights",
     ),
 )
 
@@ -359,6 +362,7 @@ HOST = (
         TUNING,
         "a DataLoader without workers transforms images in the training process",
         "idle while waiting for the data loader: num_workers",
+        differs="other crops",
     ),
     Flaw(
         "pageable_copies",
@@ -371,6 +375,7 @@ HOST = (
         _thread("Kornia, augmentation on the GPU", "kornia/kornia"),
         "images are flipped, scaled and normalised on the CPU, in the training loop",
         "idle while the CPU prepares the batch: augment on the device or in workers",
+        differs="other flips",
     ),
     Flaw(
         "empty_cache_each_step",
@@ -466,6 +471,7 @@ INFERENCE = (
         ),
         "sequences of at most 384 tokens are padded to 1024",
         "most tokens are padding: pad to the longest of the batch",
+        anywhere=True,
     ),
     Flaw(
         "no_kv_cache",
@@ -486,6 +492,7 @@ INFERENCE = (
         GPT_FAST,
         "single tokens are decoded by eager code: the GPU waits for launches",
         "launch-bound: CUDA graphs, compile with reduce-overhead",
+        anywhere=True,
     ),
     Flaw(
         "gradients_in_inference",
