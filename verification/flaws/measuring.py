@@ -18,6 +18,7 @@ import profiler_ext
 from profiler_ext.exporters.json_output.answers import findings_answer
 from profiler_ext.exporters.json_output.bounds import answer_text
 
+from .catalogue import FLAWS
 from .programs import TUNED, Sizes, Step, builder
 
 __all__ = ["main", "measure", "measure_tuned", "sizes_of"]
@@ -38,6 +39,7 @@ def measure(name: str, sizes: Sizes, out: Path | None) -> dict[str, Any]:
     make = builder(name)
     steps = {kind: make(kind == "flawed", sizes) for kind in ("flawed", "remedied")}
     first = {kind: _warmed(step) for kind, step in steps.items()}
+    _check_losses(name, first)
     counts = {kind: _count(step, sizes) for kind, step in steps.items()}
     blocks: dict[str, list[float]] = {kind: [] for kind in steps}
     for _ in range(sizes.of(BLOCKS, 1)):
@@ -56,6 +58,14 @@ def measure_tuned(name: str, sizes: Sizes, out: Path | None) -> dict[str, Any]:
     blocks = [_block_ms(step, count, sizes) for _ in range(sizes.of(3, 1))]
     row = {"name": name, "step_ms": statistics.median(blocks)}
     return row | _recorded(step, None if out is None else out / name)
+
+
+def _check_losses(name: str, first: dict[str, float]) -> None:
+    """Both variants compute the same, unless the catalogue says why they do not."""
+    flawed, remedied = first["flawed"], first["remedied"]
+    is_same = math.isclose(flawed, remedied, rel_tol=0.02, abs_tol=1e-3)
+    if not (math.isfinite(flawed) and (is_same or FLAWS[name].differs)):
+        raise ValueError(f"the flawed step returned {flawed}, the remedied one {remedied}")
 
 
 def _warmed(step: Step) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,7 @@ def builder(name: str) -> Callable[[bool, Sizes], Step]:
     return maker
 
 
+@functools.cache
 def marked_lines(name: str) -> frozenset[Line]:
     """The lines of the programs that are marked with this flaw."""
     found = set()

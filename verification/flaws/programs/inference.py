@@ -95,9 +95,12 @@ class Decoder(nn.Module):
         shape = (batch, config.heads, config.context, config.width // config.heads)
         weight = model.head.weight
         self.at = torch.zeros(1, dtype=torch.long, device=weight.device)
+        torch._dynamo.mark_static_address(self.at)  # as if it were a buffer of gpt-fast
         for block in model.blocks:
             block.past = weight.new_zeros(shape), weight.new_zeros(shape)
             block.at = self.at
+            for each in block.past:
+                torch._dynamo.mark_static_address(each)
 
     def prompt(self, tokens: Tensor) -> Tensor:
         """Fill the cache with a prompt; return the next token."""
