@@ -70,9 +70,8 @@ class Graph(nn.Module):
     def forward(self, x: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
         for message, update in zip(self.messages, self.updates, strict=True):
             sent = message(x).index_select(0, sources)  # flaw: deterministic_algorithms
-            summed = torch.zeros_like(x).index_add(
-                0, targets, sent
-            )  # flaw: deterministic_algorithms
+            zeros = torch.zeros_like(x, dtype=sent.dtype)
+            summed = zeros.index_add(0, targets, sent)  # flaw: deterministic_algorithms
             x = x + F.relu(update(torch.cat((x, summed), 1)))
         return x
 
