@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
+import os
 import random
 import statistics
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,30 +38,42 @@ def sizes_of(is_tiny: bool) -> Sizes:
     return Sizes("cpu" if is_tiny else "cuda", is_tiny)
 
 
-def measure(name: str, sizes: Sizes, out: Path | None) -> dict[str, Any]:
+def measure(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
     """What both variants take, what remedying gains, and the findings of the flawed one."""
-    make = builder(name)
-    steps = {kind: make(kind == "flawed", sizes) for kind in ("flawed", "remedied")}
-    first = {kind: _warmed(step) for kind, step in steps.items()}
-    _check_losses(name, first)
-    counts = {kind: _count(step, sizes) for kind, step in steps.items()}
-    blocks: dict[str, list[float]] = {kind: [] for kind in steps}
-    for _ in range(sizes.of(BLOCKS, 1)):
-        for kind, step in steps.items():
-            blocks[kind].append(_block_ms(step, counts[kind], sizes))
-    row = {"name": name, "first_loss": first, **_gain(blocks)}
-    del steps["remedied"]
-    return row | _recorded(steps["flawed"], None if out is None else out / name)
+    with _alone(out):
+        make = builder(name)
+        steps = {kind: make(kind == "flawed", sizes) for kind in ("flawed", "remedied")}
+        first = {kind: _warmed(step) for kind, step in steps.items()}
+        _check_losses(name, first)
+        counts = {kind: _count(step, sizes) for kind, step in steps.items()}
+        blocks: dict[str, list[float]] = {kind: [] for kind in steps}
+        for _ in range(sizes.of(BLOCKS, 1)):
+            for kind, step in steps.items():
+                blocks[kind].append(_block_ms(step, counts[kind], sizes))
+        del steps["remedied"]
+        session = _recorded(steps["flawed"])
+    return {"name": name, "first_loss": first, **_gain(blocks)} | _findings(session, out / name)
 
 
-def measure_tuned(name: str, sizes: Sizes, out: Path | None) -> dict[str, Any]:
+def measure_tuned(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
     """What a tuned step takes, and its findings."""
-    step = TUNED[name](sizes)
-    _warmed(step)
-    count = _count(step, sizes)
-    blocks = [_block_ms(step, count, sizes) for _ in range(sizes.of(3, 1))]
-    row = {"name": name, "step_ms": statistics.median(blocks)}
-    return row | _recorded(step, None if out is None else out / name)
+    with _alone(out):
+        step = TUNED[name](sizes)
+        _warmed(step)
+        count = _count(step, sizes)
+        blocks = [_block_ms(step, count, sizes) for _ in range(sizes.of(3, 1))]
+        session = _recorded(step)
+    return {"name": name, "step_ms": statistics.median(blocks)} | _findings(session, out / name)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Wait until no other process of this run uses this GPU; others import torch meanwhile."""
+    with (out / f"gpu{os.environ.get('CUDA_VISIBLE_DEVICES', '')}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
 
 
 def _check_losses(name: str, first: dict[str, float]) -> None:
@@ -119,17 +135,21 @@ def _gain(blocks: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def _recorded(step: Step, folder: Path | None) -> dict[str, Any]:
-    """The findings of recorded steps; the session is kept in the folder."""
+def _recorded(step: Step) -> profiler_ext.Session:
     schedule = torch.profiler.schedule(wait=UNRECORDED, warmup=2, active=RECORDED)
     with step.within(), profiler_ext.profile(schedule=schedule) as prof:
         for _ in range(UNRECORDED + 2 + RECORDED):
             step.run()
             prof.step()
-    answer = json.loads(answer_text(findings_answer(prof.session)))
-    if folder is not None:
-        prof.session.save(folder)
-        (folder / "findings.json").write_text(json.dumps(answer, indent=1))
+    session: profiler_ext.Session = prof.session
+    return session
+
+
+def _findings(session: profiler_ext.Session, folder: Path) -> dict[str, Any]:
+    """The findings of a session, which is kept in the folder."""
+    answer = json.loads(answer_text(findings_answer(session)))
+    session.save(folder)
+    (folder / "findings.json").write_text(json.dumps(answer, indent=1))
     findings = [
         {
             "rule": each["rule"],
