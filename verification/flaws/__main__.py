@@ -1,7 +1,7 @@
 """``python -m verification.flaws``: runs flaws on GPUs and judges what the findings say of them.
 
     python -m verification.flaws [--set developing|held_out|all] [--tuned] [--only NAME ...]
-        [--parallel GPUS] [--tiny] [--out DIR]
+        [--parallel GPUS] [--ahead PROCESSES] [--again] [--tiny] [--out DIR]
 
 Each flaw runs in a process of its own. Its flawed and its remedied step are timed in turn without a
 profiler, then the flawed one is recorded. DIR has a row in JSON and the session of each, and the
@@ -26,8 +26,6 @@ from .catalogue import FLAWS
 from .judging import accepted_rules, judged, table, tuned_table
 
 TIMEOUT_S = 240
-AHEAD = 3
-"""So many processes share a GPU, of which one measures while others import or analyse."""
 TINY = "Tiny sizes on a CPU: their times mean nothing.\n"
 
 
@@ -40,7 +38,7 @@ def main() -> int:
 
         measure_one(options.one, options.tuned, options.tiny, options.out)
         return 0
-    rows = _run(_names(options), options)
+    rows = _read_again(options) if options.again else _run(_names(options), options)
     if options.tuned:
         text = tuned_table(rows)
     else:
@@ -60,6 +58,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tuned", action="store_true", help="the tuned steps in place of flaws")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=())
     parser.add_argument("--parallel", type=int, metavar="GPUS", default=1)
+    parser.add_argument(
+        "--ahead",
+        type=int,
+        default=1,
+        metavar="PROCESSES",
+        help="processes for each GPU: one measures, others import; faster, and less exact",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="judge the sessions in DIR by the rules of today"
+    )
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, on the CPU")
     parser.add_argument("--out", type=Path, default=Path("out/flaws"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -83,7 +91,7 @@ def _names(options: argparse.Namespace) -> list[str]:
 def _run(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of these names, each from a process of its own; a GPU measures one at a time."""
     gpus: queue.Queue[int] = queue.Queue()
-    for gpu in list(range(options.parallel)) * (1 if options.tiny else AHEAD):
+    for gpu in list(range(options.parallel)) * options.ahead:
         gpus.put(gpu)
 
     def run(name: str) -> dict[str, Any]:
@@ -95,6 +103,15 @@ def _run(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, An
 
     with ThreadPoolExecutor(gpus.qsize()) as pool:
         return list(pool.map(run, names))
+
+
+def _read_again(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows of a run before, with today's findings of their sessions; it needs no GPU."""
+    from .measuring import found_again
+
+    paths = [options.out / f"{name}.json" for name in _names(options)]
+    rows = [json.loads(path.read_text()) for path in paths if path.exists()]
+    return [found_again(row, options.out) for row in rows]
 
 
 def _row(name: str, gpu: int, options: argparse.Namespace) -> dict[str, Any]:

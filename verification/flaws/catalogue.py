@@ -213,7 +213,7 @@ DTYPES = (
     Flaw(
         "casts_each_microstep",
         NANOGPT_TRAIN,
-        "autocast casts all weights again in each of eight micro-steps",
+        "autocast casts all weights again in each of four micro-steps",
         "casts of weights: bfloat16 weights, or one autocast around the micro-steps",
         differs="weights are rounded",
     ),
@@ -306,7 +306,7 @@ WAITS = (
     Flaw(
         "loss_item",
         LIGHTNING,
-        "loss.item() after each of eight micro-steps",
+        "loss.item() after each of four micro-steps",
         "the CPU waits for the GPU: keep the loss on the device",
     ),
     Flaw(

@@ -36,7 +36,7 @@ def judged(row: Row, accepted: Mapping[str, Sequence[str]]) -> Row:
     return row | {
         "costs": costs,
         "named": named,
-        "said_ms": said if right else None,
+        "said_ms": said or None,
         "factor": said / row["gain_ms"] if costs and said else None,
         "claims": _claims(row["findings"], row["flawed_ms"], right),
     }

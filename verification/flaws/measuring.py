@@ -25,10 +25,10 @@ from profiler_ext.exporters.json_output.bounds import answer_text
 from .catalogue import FLAWS
 from .programs import TUNED, Sizes, Step, builder
 
-__all__ = ["main", "measure", "measure_tuned", "sizes_of"]
+__all__ = ["found_again", "main", "measure", "measure_tuned", "sizes_of"]
 
-BLOCKS = 6
-BLOCK_S = 0.12
+BLOCKS = 5
+BLOCK_S = 0.1
 RECORDED = 4
 UNRECORDED = 6
 
@@ -52,6 +52,7 @@ def measure(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
                 blocks[kind].append(_block_ms(step, counts[kind], sizes))
         del steps["remedied"]
         session = _recorded(steps["flawed"])
+    session.save(out / name)
     return {"name": name, "first_loss": first, **_gain(blocks)} | _findings(session, out / name)
 
 
@@ -63,6 +64,7 @@ def measure_tuned(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
         count = _count(step, sizes)
         blocks = [_block_ms(step, count, sizes) for _ in range(sizes.of(3, 1))]
         session = _recorded(step)
+    session.save(out / name)
     return {"name": name, "step_ms": statistics.median(blocks)} | _findings(session, out / name)
 
 
@@ -71,9 +73,12 @@ def _alone(out: Path) -> Iterator[None]:
     """Wait until no other process of this run uses this GPU; others import torch meanwhile."""
     with (out / f"gpu{os.environ.get('CUDA_VISIBLE_DEVICES', '')}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        try:
+            yield
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # workers of a data loader hold the file, too
 
 
 def _check_losses(name: str, first: dict[str, float]) -> None:
@@ -97,7 +102,7 @@ def _count(step: Step, sizes: Sizes) -> int:
     """So many steps make a block: whole cycles, for about BLOCK_S."""
     trial_ms = _block_ms(step, step.cycle, sizes)
     wanted = sizes.of(BLOCK_S * 1e3 / trial_ms, 0.1)
-    return step.cycle * max(1, min(60, math.ceil(wanted)))
+    return step.cycle * math.ceil(min(60, wanted) / step.cycle)
 
 
 def _block_ms(step: Step, count: int, sizes: Sizes) -> float:
@@ -146,9 +151,8 @@ def _recorded(step: Step) -> profiler_ext.Session:
 
 
 def _findings(session: profiler_ext.Session, folder: Path) -> dict[str, Any]:
-    """The findings of a session, which is kept in the folder."""
+    """The findings of a session, which are kept in its folder, too."""
     answer = json.loads(answer_text(findings_answer(session)))
-    session.save(folder)
     (folder / "findings.json").write_text(json.dumps(answer, indent=1))
     findings = [
         {
@@ -163,6 +167,12 @@ def _findings(session: profiler_ext.Session, folder: Path) -> dict[str, Any]:
     ]
     recorded_ms = (answer["unprofiled_step_ns"] or answer["step_ns"]) / 1e6
     return {"recorded_step_ms": recorded_ms, "findings": findings}
+
+
+def found_again(row: dict[str, Any], out: Path) -> dict[str, Any]:
+    """A row with the findings that the rules of today have in its recorded session."""
+    folder = out / row["name"]
+    return row if "failure" in row else row | _findings(profiler_ext.load(folder), folder)
 
 
 def main(name: str, is_tuned: bool, is_tiny: bool, out: Path) -> None:

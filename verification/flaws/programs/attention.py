@@ -98,7 +98,7 @@ def wide_heads(flawed: bool, sizes: Sizes) -> Step:
 def need_weights(flawed: bool, sizes: Sizes) -> Step:
     layers, width, heads = sizes.of((12, 768, 12), (2, 48, 4))
     model = seeded(lambda: ViT(layers, width, heads, need_weights=flawed), sizes)
-    images = images_of(sizes, 64)
+    images = images_of(sizes, 128)
     labels, optimizer = labels_of(images), fused_adamw(model)
     return Step(training(lambda: F.cross_entropy(model(images), labels), optimizer, sizes))
 
@@ -131,7 +131,8 @@ class Heads(Block):
 
 
 def head_loop(flawed: bool, sizes: Sizes) -> Step:
-    return gpt.trained(sizes, Heads if flawed else Block, batch=sizes.of(4, 2))
+    changes = sizes.of({"layers": 4, "batch": 4}, {})
+    return gpt.trained(sizes, Heads if flawed else Block, **changes)
 
 
 class Copied(Block):

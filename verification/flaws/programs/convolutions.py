@@ -18,7 +18,7 @@ def resnet(sizes: Sizes, has_bias: bool = False, is_last: bool = True) -> ResNet
     return model.to(memory_format=torch.channels_last) if is_last else model
 
 
-def resnet_trained(model: ResNet, sizes: Sizes, batch: int = 64, is_mixed: bool = True) -> Step:
+def resnet_trained(model: ResNet, sizes: Sizes, batch: int = 128, is_mixed: bool = True) -> Step:
     """The usual training step of a ResNet."""
     images = images_of(sizes, batch)
     if model.stem.weight.is_contiguous(memory_format=torch.channels_last):
@@ -35,7 +35,7 @@ def channels_first(flawed: bool, sizes: Sizes) -> Step:
 
 
 def benchmark_off(flawed: bool, sizes: Sizes) -> Step:
-    step = resnet_trained(resnet(sizes, is_last=False), sizes, batch=32, is_mixed=False)
+    step = resnet_trained(resnet(sizes, is_last=False), sizes, batch=64, is_mixed=False)
     return Step(
         step.run,
         lambda: torch.backends.cudnn.flags(enabled=True, benchmark=not flawed, allow_tf32=True),

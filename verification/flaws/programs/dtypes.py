@@ -141,11 +141,11 @@ def fp64_rotary(flawed: bool, sizes: Sizes) -> Step:
     return gpt.trained(sizes, Float64Rotary if flawed else Rotary)
 
 
-MICRO_STEPS = 8
+MICRO_STEPS = 4
 
 
 def casts_each_microstep(flawed: bool, sizes: Sizes) -> Step:
-    config = {"batch": MICRO_STEPS, "context": sizes.of(1024, 32)}
+    config = {"layers": sizes.of(6, 2), "batch": MICRO_STEPS}
     model, tokens, targets = gpt.made(sizes, **config)
     micro = list(zip(tokens.split(1), targets.split(1), strict=True))
     return Step(_casting(model, micro, sizes) if flawed else _cast_once(model, micro))
@@ -208,7 +208,7 @@ def logits_in_fp32(flawed: bool, sizes: Sizes) -> Step:
 
 
 def one_hot_targets(flawed: bool, sizes: Sizes) -> Step:
-    model, tokens, targets = gpt.made(sizes, batch=sizes.of(4, 2))
+    model, tokens, targets = gpt.made(sizes, batch=sizes.of(8, 2))
 
     def loss() -> Tensor:
         logits = model(tokens).flatten(0, 1)

@@ -25,7 +25,7 @@ class Config:
     mlp_width: int = 3072
     vocabulary: int = 50304
     context: int = 1024
-    batch: int = 8
+    batch: int = 16
 
 
 TINY = Config(layers=2, width=48, heads=4, mlp_width=96, vocabulary=128, context=32, batch=2)

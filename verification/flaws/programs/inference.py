@@ -161,7 +161,7 @@ def no_kv_cache(flawed: bool, sizes: Sizes) -> Step:
 
 
 def growing_cache(flawed: bool, sizes: Sizes) -> Step:
-    count, prompt = sizes.of((8, 896), (3, 16))
+    count, prompt = sizes.of((4, 896), (3, 16))
     model, tokens = _plain(sizes, GrowingBlock if flawed else SlicingBlock, 128)
     config = model.config
     full = (len(tokens), config.heads, config.context, config.width // config.heads)
@@ -207,7 +207,7 @@ def replayed(decode: Decoder, token: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def eager_decode(flawed: bool, sizes: Sizes) -> Step:
-    count, prompt = sizes.of((8, 256), (3, 16))
+    count, prompt = sizes.of((4, 256), (3, 16))
     decode, tokens = decoder(sizes, 1)
     with torch.no_grad():
         first = decode.prompt(tokens[:, :prompt])

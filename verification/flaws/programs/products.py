@@ -37,7 +37,9 @@ def head_dim_alignment(flawed: bool, sizes: Sizes) -> Step:
 
 
 def micro_batches_of_one(flawed: bool, sizes: Sizes) -> Step:
-    model, tokens, targets = gpt.made(sizes, batch=4, context=sizes.of(256, 32))
+    model, tokens, targets = gpt.made(
+        sizes, layers=sizes.of(6, 2), batch=4, context=sizes.of(256, 32)
+    )
     optimizer = fused_adamw(model)
     size = 1 if flawed else len(tokens)
 
@@ -180,7 +182,7 @@ class Sequence(nn.Module):
 
 
 def lstm_cell_loop(flawed: bool, sizes: Sizes) -> Step:
-    width, moments, batch = sizes.of((512, 96, 64), (16, 5, 2))
+    width, moments, batch = sizes.of((512, 64, 64), (16, 5, 2))
     model = seeded(lambda: Sequence(width, flawed), sizes)
     x = seeded(lambda: torch.randn(batch, moments, width), sizes)
     optimizer = fused_adamw(model)

@@ -22,9 +22,10 @@ __all__ = [
 
 
 def loss_item(flawed: bool, sizes: Sizes) -> Step:
-    model, tokens, targets = gpt.made(sizes, batch=sizes.of(16, 4))
+    model, tokens, targets = gpt.made(sizes, layers=sizes.of(6, 2), batch=sizes.of(24, 4))
     optimizer = fused_adamw(model)
-    micro = list(zip(tokens.split(2), targets.split(2), strict=True))
+    size = len(tokens) // 4
+    micro = list(zip(tokens.split(size), targets.split(size), strict=True))
 
     def step() -> Tensor:
         optimizer.zero_grad()
@@ -150,7 +151,7 @@ class Experts(nn.Module):
 
 
 def expert_loop(flawed: bool, sizes: Sizes) -> Step:
-    layers, width, tokens, slack = sizes.of((6, 1024, 8192, 1.5), (2, 16, 64, 16.0))
+    layers, width, tokens, slack = sizes.of((3, 1024, 8192, 1.5), (2, 16, 64, 16.0))
     model = seeded(
         lambda: nn.Sequential(*(Experts(width, flawed, slack) for _ in range(layers))), sizes
     )
