@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from .catalogue import FLAWS
-from .programs import marked_lines
 
 __all__ = ["ACCEPTED", "accepted_rules", "judged", "table", "tuned_table"]
 
@@ -27,9 +26,8 @@ def judged(row: Row, accepted: Mapping[str, Sequence[str]]) -> Row:
     """A row with its verdicts; ``named`` is none where no rules are accepted as yet."""
     if "failure" in row:
         return row
-    name = row["name"]
-    rules = accepted.get(name)
-    right = [each for each in row["findings"][:FIRST] if rules and _is_right(name, each, rules)]
+    rules = accepted.get(row["name"])
+    right = [each for each in row["findings"][:FIRST] if rules and _is_right(row, each, rules)]
     named = bool(right) if rules is not None else None
     said = sum(each["saving_ms"] for each in right if each["saving_per"] == "step")
     costs = _costs(row)
@@ -42,9 +40,9 @@ def judged(row: Row, accepted: Mapping[str, Sequence[str]]) -> Row:
     }
 
 
-def _is_right(name: str, finding: Row, rules: Sequence[str]) -> bool:
-    place = (finding["file"], finding["line"])
-    return finding["rule"] in rules and (FLAWS[name].anywhere or place in marked_lines(name))
+def _is_right(row: Row, finding: Row, rules: Sequence[str]) -> bool:
+    place = [finding["file"], finding["line"]]
+    return finding["rule"] in rules and (FLAWS[row["name"]].anywhere or place in row["lines"])
 
 
 def _costs(row: Row) -> bool:

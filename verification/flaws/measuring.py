@@ -23,7 +23,7 @@ from profiler_ext.exporters.json_output.answers import findings_answer
 from profiler_ext.exporters.json_output.bounds import answer_text
 
 from .catalogue import FLAWS
-from .programs import TUNED, Sizes, Step, builder
+from .programs import TUNED, Sizes, Step, builder, marked_lines
 
 __all__ = ["found_again", "main", "measure", "measure_tuned", "sizes_of"]
 
@@ -53,7 +53,9 @@ def measure(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
         del steps["remedied"]
         session = _recorded(steps["flawed"])
     session.save(out / name)
-    return {"name": name, "first_loss": first, **_gain(blocks)} | _findings(session, out / name)
+    lines = [list(line) for line in sorted(marked_lines(name))]
+    row = {"name": name, "lines": lines, "first_loss": first, **_gain(blocks)}
+    return row | _findings(session, out / name)
 
 
 def measure_tuned(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
