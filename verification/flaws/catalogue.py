@@ -162,7 +162,10 @@ ATTENTION = (
     ),
     Flaw(
         "contiguous_copies",
-        _thread("minGPT, model.py", "karpathy/minGPT/blob/master/mingpt/model.py"),
+        _thread(
+            "Transformers 4.46, GPT2SdpaAttention",
+            "huggingface/transformers/blob/v4.46.0/src/transformers/models/gpt2/modeling_gpt2.py",
+        ),
         "queries, keys and values are split, transposed and made contiguous in every layer",
         "copies that change only the layout: drop .contiguous()",
     ),
