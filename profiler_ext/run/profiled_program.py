@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from profiler_ext import autostart
 from profiler_ext.errors import OutputError, UsageError
 from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.user_state import isolated, own_modules
 from profiler_ext.python_lines.monitoring import python_without_monitoring
 from profiler_ext.run import remarks
@@ -79,8 +80,8 @@ class Progress:
             stage = "processing the recording"
             self.begin(stage)
             self._processed = [stage]
-            speaks = (self._processed,)
-            threading.Thread(target=self._speak, args=speaks, daemon=True).start()
+            speak = Guard().callback("progress", self._speak)  # no traceback of ours in a thread
+            threading.Thread(target=speak, args=(self._processed,), daemon=True).start()
 
     def _speak(self, stages: list[str]) -> None:
         # No event: a fork could leave its lock held.

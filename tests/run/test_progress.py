@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from profiler_ext.errors import CaptureWarning
 from profiler_ext.run import profiled_program
 from profiler_ext.run.profiled_program import Progress
 from tests.patience import patience_s
@@ -100,6 +101,21 @@ def test_long_processing_is_reported_of_while_it_lasts(
         "profiler-ext: processing the recording (40 s so far)\n"
         "profiler-ext: processing the recording (80 s so far)\n"
     )
+
+
+def test_a_thread_that_cannot_report_ends_with_a_warning_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    made, _ = progress(monkeypatch, clock, is_terminal=False)
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    monkeypatch.setattr(profiled_program, "_LOOK_S", "no number")
+    with pytest.warns(CaptureWarning, match=r"progress: TypeError"):
+        before = set(threading.enumerate())
+        made.processing(True)
+        for speaker in set(threading.enumerate()) - before:
+            speaker.join(patience_s(1))
+    assert raised == []
 
 
 def test_of_several_ranks_the_first_speaks(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
