@@ -279,11 +279,11 @@ LEARNS = """
 import torch
 import profiler_ext
 from profiler_ext.profiling import switch
-told = [switch.current().learns]
+learns = [switch.current().learns]
 for ask in (lambda: profiler_ext.enable(learn=False), profiler_ext.profile):
     ask()
-    told.append(switch.current().learns)
-print(*told)
+    learns.append(switch.current().learns)
+print(*learns)
 """
 
 

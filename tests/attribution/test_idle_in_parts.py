@@ -34,9 +34,9 @@ NAMES = {
 def columns(idle: IdlePieces) -> dict[str, list[Any]]:
     numbers = ("step", "device", "span", "start_ns", "duration_ns", "place", "cause_place")
     texts = (idle.cause, idle.cpu_activity)
-    reported = [[column[row] for row in range(len(column))] for column in texts]
+    words = [[column[row] for row in range(len(column))] for column in texts]
     reported = {name: getattr(idle, name).tolist() for name in numbers}
-    return reported | dict(zip(("cause", "cpu_activity"), reported, strict=True))
+    return reported | dict(zip(("cause", "cpu_activity"), words, strict=True))
 
 
 @pytest.mark.parametrize("case", ["eager_loader", "repeated_layers", "side_stream"])

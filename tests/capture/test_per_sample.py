@@ -36,8 +36,8 @@ def test_layers_and_the_loss_have_their_gradients_of_each_sample() -> None:
     attributed = [name for name, link in found.links.items() if link.evidence is rule]
     assert {(autograd_node_of(made[n]), code_of(found.places[n])) for n in attributed} == {
         ("AddmmBackward0", "hidden = functional.linear(row[None], weight, weight[0])"),
-        ("AddmmBackward0", "told = functional.linear(hidden.tanh(), weight, weight[1])"),
-        ("NllLossBackward0", "return functional.cross_entropy(told, given)"),
+        ("AddmmBackward0", "scores = functional.linear(hidden.tanh(), weight, weight[1])"),
+        ("NllLossBackward0", "return functional.cross_entropy(scores, given)"),
     }
 
 

@@ -233,8 +233,8 @@ import sys
 from pathlib import Path
 from profiler_ext.serving.handlers import answer_call
 from profiler_ext.serving.folders import Folders
-told = answer_call(Folders.of([Path({str(root)!r})]), "open_session", {{"session": "gpt"}})
-print(told.is_error, "torch" in sys.modules, "mcp" in sys.modules)
+answer = answer_call(Folders.of([Path({str(root)!r})]), "open_session", {{"session": "gpt"}})
+print(answer.is_error, "torch" in sys.modules, "mcp" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False False False\n"
