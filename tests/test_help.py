@@ -67,9 +67,9 @@ def test_each_example_can_be_read_as_it_stands(name: str) -> None:
 def test_the_list_of_commands_names_each_with_what_it_does(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = helped(capsys)
+    printed = helped(capsys)
     for name in COMMANDS:
-        assert re.search(rf"^  {name} +{re.escape(cli._module(name).HELP)}$", told, re.M)
+        assert re.search(rf"^  {name} +{re.escape(cli._module(name).HELP)}$", printed, re.M)
 
 
 HEAVY = {"torch", "pandas", "numpy", "rich", "msgspec"}
@@ -120,9 +120,9 @@ def test_a_mistyped_word_gets_a_suggestion(
 def test_a_word_that_is_like_none_gets_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["zzz"])
-    told = capsys.readouterr().err
-    assert "did you mean" not in told
-    assert all(name in told for name in COMMANDS)
+    printed = capsys.readouterr().err
+    assert "did you mean" not in printed
+    assert all(name in printed for name in COMMANDS)
 
 
 def test_each_error_ends_with_a_page_that_is_there() -> None:

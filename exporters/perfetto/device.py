@@ -217,16 +217,16 @@ def _other_rows(analysis: Analysis, flows: Flows) -> Mapping[int | str, dict[str
     left_out = events.start_ns > window.end_ns(events)
     left_out[analysis.launches.event] = True
     others = flows.device_rows[~left_out[flows.device_rows]]
-    rows_found: dict[int | str, dict[str, list[Ints]]] = defaultdict(lambda: defaultdict(list))
+    grouped_rows: dict[int | str, dict[str, list[Ints]]] = defaultdict(lambda: defaultdict(list))
     kinds = np.column_stack((events.thread[others], events.category.codes[others]))
     each, firsts, of_row = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
     for kind in np.argsort(firsts).tolist():
         thread, category = each[kind].tolist()
-        rows = rows_found[events.threads[thread].pid][events.category.strings[category]]
+        rows = grouped_rows[events.threads[thread].pid][events.category.strings[category]]
         rows.append(others[of_row.ravel() == kind])
     return {
         pid: {name: np.sort(np.concatenate(rows)) for name, rows in by_category.items()}
-        for pid, by_category in rows_found.items()
+        for pid, by_category in grouped_rows.items()
     }
 
 

@@ -199,8 +199,8 @@ def _closest(word: str, known: Iterable[Any]) -> str:
     """Return the question for the known word that is closest, if one is close."""
     from difflib import get_close_matches
 
-    found = get_close_matches(word, map(str, known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(word, map(str, known), n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def help_group(title: str, rows: Sequence[tuple[str, str]]) -> str:

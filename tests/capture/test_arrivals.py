@@ -49,9 +49,9 @@ def ran(folder: Path, script: str, *words: str) -> str:
 
 @pytest.mark.whole
 def test_a_program_that_imports_the_compiler_later_is_captured_all_the_same(tmp_path: Path) -> None:
-    graphs, told, left = ran(tmp_path, SCRIPT).splitlines()
+    graphs, printed, left = ran(tmp_path, SCRIPT).splitlines()
     assert graphs == "[(False, 'miss', True), (True, 'miss', True)]"
-    assert (told, left) == ("() True", "[]")
+    assert (printed, left) == ("() True", "[]")
 
 
 PLAIN = """

@@ -41,8 +41,8 @@ def test_each_question_is_answered(answers: dict[str, list[tuple[Any, ...]]]) ->
 def test_the_answers_are_those_of_the_tables(answers: dict[str, list[tuple[Any, ...]]]) -> None:
     session = profiler_ext.load(RECORDED / f"worked/gpt_compiled{SUFFIX}")
     lines = session.by_line()
-    told = lines[lines.file.str.endswith("gpt.py") & (lines.line == 36)].duration_ns.sum()
-    assert sum(row[2] for row in answers["1"]) == told
+    reported = lines[lines.file.str.endswith("gpt.py") & (lines.line == 36)].duration_ns.sum()
+    assert sum(row[2] for row in answers["1"]) == reported
     steps = session.launches().groupby("step").duration_ns.agg(["count", "sum"])
     expected = [(step, *map(int, row)) for step, row in zip(steps.index, steps.values, strict=True)]
     assert answers["7"] == expected
