@@ -308,6 +308,15 @@ def compiled_callable(edge: FrameType) -> Any:
     return function
 
 
+def compiled_optimizer(edge: FrameType) -> Any | None:
+    """Return the optimizer whose method ``step`` was given to ``torch.compile``, if it was one."""
+    if not running_names.COMPILING.is_available():
+        return None
+    owner = _attribute_or_none(running_names.COMPILING.given(edge), "__self__")
+    optimizer: type = torch.optim.Optimizer
+    return owner if issubclass(type(owner), optimizer) else None
+
+
 def live_artifacts() -> list[Any]:
     """Return the compiled graphs that are still referenced, and so may run.
 

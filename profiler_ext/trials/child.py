@@ -139,12 +139,16 @@ class _Steps:
         self.timed_from: int | None = None
         self.is_steady = False
 
-    def end(self) -> bool:
-        """End a step; return whether it was the last one to time."""
+    def end(self, may_train: Callable[[], bool]) -> bool:
+        """End a step; return whether it was the last one to time.
+
+        Args:
+            may_train: whether these steps are calls before the training, as of an evaluation.
+        """
         self._marks.append(self._mark())
         if self.timed_from is None:
             self._settle()
-            self._decide()
+            self._decide(may_train)
             return False
         return len(self._marks) - 1 - self.timed_from >= self._count
 
@@ -158,24 +162,23 @@ class _Steps:
                 return
             self._took_ns.append(took_ns)
 
-    def _decide(self) -> None:
+    def _decide(self, may_train: Callable[[], bool]) -> None:
         ended = len(self._marks) - 1
-        if self._is_ranked:
-            is_over = ended >= _RANKS_WARMUP
-        else:
-            self.is_steady = _is_steady(self._took_ns)
-            is_over = self.is_steady or ended >= _MAX_WARMUP
-        if is_over:
-            self.is_steady = _is_steady(self._took_ns)
+        self.is_steady = _is_steady(self._took_ns)
+        least = _RANKS_WARMUP if self._is_ranked else _MAX_WARMUP
+        is_over = ended >= least or (self.is_steady and not self._is_ranked)
+        if is_over and not may_train():
             self.timed_from = ended
             _forget_peak()
 
     def fill(self, measured: Measured) -> None:
         """State the times; the device has finished."""
         self._settle()
-        first = self.timed_from or 0
+        first = self.timed_from
+        if first is None:  # the script has ended: its last steps are the best there are
+            first = max(len(self._took_ns) - self._count, 2 * _WINDOW)
         timed = self._took_ns[first:]
-        if self.timed_from is None or not timed:
+        if not timed:
             return
         measured.took_ns, measured.is_steady, measured.warmup_steps = timed, self.is_steady, first
         measured.on_device = self._marks[-1].device is not None
@@ -283,7 +286,7 @@ class _Child:
     def _step_ended(self) -> bool:
         if self._is_written or self._steps is None or os.getpid() != self._process:
             return False
-        if not self._steps.end():
+        if not self._steps.end(lambda: bool(self._ends.may_train)):
             return False
         from profiler_ext.torch_compat.default_store import all_ranks_end
 

@@ -21,22 +21,20 @@ _MODE_OPTIONS: Final[Mapping[str, Mapping[str, bool]]] = {
 
 
 def _compile(patching: Patching) -> None:
-    torch = patching.torch
-    is_compiled: list[bool] = []
-
-    def observed(original: Any, *args: Any, **kwargs: Any) -> Any:
-        is_compiled.append(True)
-        return original(*args, **kwargs)
+    from profiler_ext.torch_compat.process import is_compiled_module
 
     def first(module: Any, _: Any) -> None:
-        if is_compiled:
-            patching.reason = "the script compiles already"
+        if is_compiled_module(module):
+            compiled(None)
         else:
-            module.compile()
+            # Not module.compile(): hooks of other remedies would be within the graph.
+            module.forward = patching.torch.compile(module.forward)
             patching.note()
 
-    patching.wrap(torch, "compile", observed)
-    patching.on_first_module(first)
+    def compiled(_: Any) -> None:
+        patching.reason = "the script compiles already"
+
+    patching.on_first_module(first, compiled)
 
 
 def _is_inductors(arguments: Arguments) -> bool:

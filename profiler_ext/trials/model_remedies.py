@@ -12,7 +12,7 @@ def _tf32(patching: Patching) -> None:
     """Allow TF32 unless the script does: asked when its model runs, as it may set it itself."""
     torch = patching.torch
 
-    def allow(*_: Any) -> None:
+    def allow(_: Any) -> None:
         if torch.get_float32_matmul_precision() != "highest":
             patching.reason = "the script allows TF32 already"
             return
@@ -21,22 +21,22 @@ def _tf32(patching: Patching) -> None:
         patching.note()
 
     if patching.has_gpu:
-        patching.on_first_module(allow)
+        patching.on_first_work(allow)
 
 
 def _cudnn_benchmark(patching: Patching) -> None:
     torch = patching.torch
     convolutions = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
-    def switch_on(module: Any, _: Any) -> None:
+    def switch_on(module: Any) -> None:
         if torch.backends.cudnn.benchmark:
             patching.reason = "the script sets cudnn.benchmark already"
-        elif any(isinstance(each, convolutions) for each in module.modules()):
+        elif module is None or any(isinstance(each, convolutions) for each in module.modules()):
             torch.backends.cudnn.benchmark = True
             patching.note()
 
     if patching.has_gpu:
-        patching.on_first_module(switch_on)
+        patching.on_first_work(switch_on)
 
 
 def _channels_last(patching: Patching) -> None:
@@ -186,7 +186,7 @@ ROWS: Final = (
         edit='torch.set_float32_matmul_precision("high")',
         rules=("fp32_matmul",),
         patches="torch.set_float32_matmul_precision, when the model is first called",
-        lacks="no module was called outside of compiled functions",
+        lacks="no module was called, and nothing compiled",
         apply=_tf32,
         statement='torch.set_float32_matmul_precision("high")',
         precision="tf32",

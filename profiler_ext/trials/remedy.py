@@ -127,24 +127,56 @@ class Patching:
 
         self.wrap(owner, name, around)
 
-    def on_first_module(self, callback: Callable[[Any, tuple[Any, ...]], Any]) -> None:
+    def on_first_work(self, callback: Callable[[Any], None]) -> None:
+        """Call back once: with what is first compiled, or called as :meth:`on_first_module` has it.
+
+        That is ``None`` where it is no module.
+        """
+        self.on_first_module(lambda module, _: callback(module), lambda _: callback(None))
+
+    def on_first_module(
+        self,
+        callback: Callable[[Any, tuple[Any, ...]], Any],
+        on_function: Callable[[Any], None] | None = None,
+    ) -> None:
         """Call back at the first outermost call of a module with parameters, before it.
 
         In a script that trains, the first with gradients. A result replaces the call's arguments.
+        Of a module that the script compiles, when it does: a hook on all modules' calls would be
+        compiled too. What it compiles otherwise may call its model, which is not seen then.
         """
         from profiler_ext.torch_compat.process import live_optimizer
 
         torch = self.torch
+        module: type = torch.nn.Module
+        is_over: list[bool] = []
 
-        def begins(module: Any, args: tuple[Any, ...]) -> Any:
-            if torch.compiler.is_compiling() or next(module.parameters(), None) is None:
+        def begins(called: Any, args: tuple[Any, ...]) -> Any:
+            if torch.compiler.is_compiling() or next(called.parameters(), None) is None:
                 return None
             if not torch.is_grad_enabled() and live_optimizer() is not None:
                 return None
             handle.remove()
-            return callback(module, args)
+            is_over.append(True)
+            return callback(called, args)
+
+        def compiled(original: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            model = args[0] if args else kwargs.get("model")
+            if is_over or model is None or isinstance(getattr(model, "__self__", None), module):
+                return result  # of a module's method: hooks on the module are called around it
+            handle.remove()
+            is_over.append(True)
+            if isinstance(result, module):
+                callback(result, ())
+            elif on_function is not None:
+                on_function(result)
+            else:
+                self.reason = "the script compiles a function, within which its model may be called"
+            return result
 
         handle = torch.nn.modules.module.register_module_forward_pre_hook(begins)
+        self.wrap(torch, "compile", compiled)
 
 
 _NOT_USERS = tuple(

@@ -11,9 +11,11 @@ import torch.compiler
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.records.provenance import GraphInstance
-from profiler_ext.records.vocabulary import CacheState
-from profiler_ext.run.request import StepOn
+from profiler_ext.run.request import EndedBy, StepOn
 from profiler_ext.run.step_ends import StepEnds, compiled_call
+from profiler_ext.torch_compat import points, process
+
+_OPTIMIZER = "Optimizer.step"
 
 
 class _NoCapture:
@@ -72,20 +74,19 @@ class UntracedStepEnds(StepEnds):
         if self._is_traced:
             self._is_traced = False
             self._stepping.add(ender)
-        if ender in self._stepping:
-            self._compiled_optimizer(_graph_of(ender))
-        super()._frame_exit(edge)
+        if ender not in self._stepping:
+            super()._frame_exit(edge)
+            return
+        self.seen["a compiled optimizer"] += 1
+        if self._step_on.by in (EndedBy.FIRST, EndedBy.OPTIMIZER):
+            self._calls_give_way()
+            optimizer = process.compiled_optimizer(edge) or self._replaced_optimizer()
+            name = type(optimizer).__name__
+            if self._step_on.by is EndedBy.FIRST or name == self._step_on.name:
+                of = ("compiled", ender) if optimizer is None else id(optimizer)
+                self._end(of, _OPTIMIZER, points.FRAME_EDGE.path, optimizer)
 
-
-def _graph_of(ender: object) -> GraphInstance:
-    """Return a graph without a record, named by what was called."""
-    return GraphInstance(
-        index=0,
-        key=None,
-        compile_id=str(ender),
-        is_backward=False,
-        cache_state=next(iter(CacheState)),
-        cache_detail=None,
-        compile_ns=0,
-        output_module=None,
-    )
+    def _replaced_optimizer(self) -> Any:
+        """Return the optimizer that ended the last step, if its method was replaced since."""
+        optimizer = None if self._ender_ref is None else self._ender_ref()
+        return optimizer if optimizer is not None and "step" in vars(optimizer) else None
