@@ -260,8 +260,10 @@ class _Child:
         try:
             with isolated():
                 self._start()
-        except Exception as error:
+        except Exception as error:  # the script would run to its end, untimed
             self._error = f"profiler-ext try failed: {failure_detail(error)}"
+            self._write()
+            raise SystemExit(1) from error
 
     def _start(self) -> None:
         from profiler_ext.trials.untraced_steps import UntracedStepEnds
@@ -308,6 +310,7 @@ class _Child:
             file.write(msgspec.json.encode(measured))
 
     def _fill(self, measured: Measured, steps: _Steps, losses: _Losses) -> None:
+        """State what was measured; a device that has failed says so here."""
         from profiler_ext.torch_compat.process import finish_device_work
 
         try:

@@ -43,7 +43,8 @@ def _compiled_optimizer(patching: Patching) -> None:
         optimizer.step = torch.compile(optimizer.step)
         patching.note()
 
-    torch.optim.optimizer.register_optimizer_step_pre_hook(before)
+    # Not an attribute of torch.optim, which deletes the names of its modules
+    import_module("torch.optim.optimizer").register_optimizer_step_pre_hook(before)
 
 
 def _foreach_clipping(patching: Patching) -> None:
