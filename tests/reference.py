@@ -193,7 +193,7 @@ def _rule(rule: Rule) -> str:
         f"*{rule.title}.* {rule.means}",
         f"**Why it happens.** {rule.because}",
         f"**What to try.** {rule.remedy}",
-        f"**At stake.** {rule.stake}",
+        f"**At stake.** {rule.saving}",
     )
     return "\n\n".join(parts)
 

@@ -67,10 +67,12 @@ def print_first_screen(
     advice = [*_finding_lines(session), *_caveat_lines(session, console)]
     above = [verdict, *_step_lines(session), *advice, Text()]
     below = [Text(), *_breakdown_lines(session)]
-    below += [Text(next_text(commands, console.width), "dim")] if commands else []
+    last = [Text(next_text(commands, console.width), "dim")] if commands else []
     _print_lines(above, console)
-    _print_work(session, console, max(LINES - len(above) - len(below) - 1, _LEAST_ROWS))
+    _print_work(session, console, max(LINES - len([*above, *below, *last]) - 1, _LEAST_ROWS))
     _print_lines(below, console)
+    for line in last:  # a command can be copied only as a whole
+        console.print(line, soft_wrap=True)
 
 
 def _print_lines(lines: Iterable[Text], console: Console) -> None:
@@ -169,10 +171,17 @@ def _breakdown_lines(session: SessionLike) -> Iterator[Text]:
             label = "outside operators" if is_outside else scope.label
             yield _breakdown_line(label, own, total, about.get(scope, ""))
     if rows:
-        label = "step" if session.found.unprofiled_step_ns is None else "step while profiling"
-        yield _breakdown_line(
-            label, rows, total, *rooflines.utilisation_texts(session.analyses)[:1]
-        )
+        mfu = rooflines.utilisation_texts(session.analyses)[:1]
+        yield _breakdown_line(_step_label(session, rows), rows, total, *mfu)
+
+
+def _step_label(session: SessionLike, rows: Sequence[columns.Row]) -> str:
+    """Return the name of the step that the rows add up to, where the title has another."""
+    if session.found.unprofiled_step_ns is not None:
+        return "step while profiling"
+    mean_ns = sum(row["per_step_ns"] for row in rows)
+    is_title = formatting.time_text(mean_ns) == formatting.time_text(session.found.step_ns)
+    return "step" if is_title else "mean step"
 
 
 def _breakdown_line(label: str, rows: Sequence[columns.Row], total: int, about: str = "") -> Text:

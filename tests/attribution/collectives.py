@@ -60,4 +60,4 @@ def analysed(*marks: Mark, rank: int = 0) -> Analysis:
 
 
 def step_time_breakdown(analysis: Analysis) -> dict[str, int]:
-    return {line.scope: line.duration_ns for line in analysis.step_time_breakdown}
+    return {line.scope: line.duration_ns for line in analysis.ledger}

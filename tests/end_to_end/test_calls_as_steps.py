@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn.modules import module as modules
 
+from profiler_ext.run import window
 from profiler_ext.torch_compat import process
 from tests.end_to_end.script_runs import Run, exits, out, run, said, steps
 
@@ -30,8 +31,11 @@ INFERS = NETS + "    del sgd, adam\n    torch.set_grad_enabled(False)\n"
 
 
 @pytest.fixture(autouse=True)
-def as_in_a_process_of_its_own(fresh_torch: Path) -> Iterator[None]:
+def as_in_a_process_of_its_own(
+    fresh_torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Let go of earlier scripts' optimizers, which would be this one's, and leave gradients on."""
+    monkeypatch.setattr(window, "_SETTLING_S", 0.0)
     gc.collect()
     assert process.live_optimizer() is None
     yield
@@ -125,6 +129,8 @@ def test_a_script_with_few_calls_keeps_early_ones(
     assert steps(out()) == recorded
     (line,) = said(capfd)
     assert line == f"profiler-ext: the script ended after {told}"
+    timed = out().recording.settings.unprofiled_steps_ns  # after the early ones
+    assert len(timed) == {3: 0, 5: 1, 9: 3}[calls]
 
 
 def test_gradients_that_accumulate_end_no_step(run: Run) -> None:

@@ -23,7 +23,7 @@ from tests.exporters.explained import (
     loaded,
     of,
     rows,
-    told,
+    session_of,
 )
 from tests.exporters.hostile import hostile_step, steering
 from tests.exporters.test_answers import valid
@@ -38,7 +38,7 @@ def with_code() -> Session:
     step = gpu_step()
     path = str(step.recording.graphs[0].output_module)
     kept = generated_module(MODULE, [path])
-    return told(replace(step, recording=replace(step.recording, generated=(kept,))))
+    return session_of(replace(step, recording=replace(step.recording, generated=(kept,))))
 
 
 def test_the_code_of_a_kernel_and_which_nodes_of_it_are_meant() -> None:
@@ -73,14 +73,14 @@ def test_code_is_cut_to_a_budget_and_it_is_said() -> None:
 
 def test_without_a_step_there_is_nothing_to_explain() -> None:
     with pytest.raises(UsageError, match="no step was profiled, so there is nothing to explain"):
-        of("model.py:13", told(replace(gpu_step(), steps=())))
+        of("model.py:13", session_of(replace(gpu_step(), steps=())))
 
 
 # How it looks
 
 
 def test_the_page_of_a_line() -> None:
-    text = told(gpu_step()).explain("model.py:13", width=90)
+    text = session_of(gpu_step()).explain("model.py:13", width=90)
     assert text.startswith(
         """\
 model.py:13 · line · in forward
@@ -102,7 +102,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_no_name_steers_a_terminal_or_breaks_out_of_markdown() -> None:
-    session = told(hostile_step())
+    session = session_of(hostile_step())
     named = {row["kernel"] for row in rows(session.by_kernel())} | {"(model)"}
     for name in named:
         for form in ("text", "md", "json"):

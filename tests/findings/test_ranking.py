@@ -141,5 +141,5 @@ def test_rules_have_names_and_words_of_their_own():
     for each in RULES:
         assert each.name.isidentifier() and not each.title.endswith(".")
         assert all(
-            text.endswith(".") for text in (each.means, each.because, each.remedy, each.stake)
+            text.endswith(".") for text in (each.means, each.because, each.remedy, each.saving)
         )

@@ -146,8 +146,9 @@ def test_while_another_profiler_is_on_later_steps_are_recorded(use: ProfilerUse)
 def test_where_few_steps_may_come_the_first_ones_are_recorded_early(
     skip: str, steps: str, told: str
 ) -> None:
-    window = Window(Amount.parsed(skip), Amount.parsed(steps), may_be_short=lambda: True)
-    assert actions(window, 12) == told
+    clock = Clock()
+    window = Window(Amount.parsed(skip), Amount.parsed(steps), now=clock, may_be_short=lambda: True)
+    assert actions(window, 12, lambda step: setattr(clock, "seconds", float(step))) == told
     marked = [step for step in range(12) if window.is_marked(step)]
     assert marked == [step for step in range(12) if told[step] in "rR"]
     assert [step for step in range(12) if window.ended_early(step)] == {
@@ -173,3 +174,24 @@ def test_while_another_profiler_is_on_none_is_recorded_early(use: ProfilerUse) -
         use._used_by_others = step < 2
 
     assert actions(window, 8, before) == "----wrR-"
+
+
+@pytest.mark.parametrize(
+    ("step_s", "message"),
+    [
+        (0.01, "-rR------------wrR--"),
+        (0.2, "-rR------wrR--------"),  # a second later
+        (2.0, "-rR----wrR----------"),
+    ],
+)
+def test_after_an_early_recording_short_steps_settle_for_longer(
+    step_s: float, message: str
+) -> None:
+    clock = Clock()
+    window = Window(Amount(5), Amount(2), now=clock, may_be_short=lambda: True)
+    assert actions(window, 20, lambda step: setattr(clock, "seconds", step * step_s)) == message
+
+
+def test_steps_that_are_requested_later_do_not_settle() -> None:
+    window = Window(Amount(9), Amount(2), may_be_short=lambda: True)
+    assert actions(window, 12) == "-rR-----wrR-"

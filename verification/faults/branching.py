@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from verification.faults import runs
-from verification.faults.handlers import are_told_apart
+from verification.faults.handlers import are_distinguished
 from verification.faults.planting import PLANTED
 from verification.faults.runs import Fault
 
@@ -206,6 +206,6 @@ def _all_alike(
     """
     pairs = zip(numbers, errors, strict=True)
     kinds = {number: error for number, error in pairs if issubclass(error, Exception)}
-    if len(kinds) < 2 or are_told_apart([*kinds.values()], frame):
+    if len(kinds) < 2 or are_distinguished([*kinds.values()], frame):
         return {}
     return dict.fromkeys(kinds, next(iter(kinds)))
