@@ -55,7 +55,10 @@ def add_options(parser: Parser) -> None:
         help=f"runs with and without each remedy, 2 or more {DEFAULT}",
     )  # fmt: skip
     parser.add_argument(
-        "--step-on", default="", metavar="WHAT", help="what ends a step, as of `profiler-ext run`"
+        "--step-on",
+        default="",
+        metavar="WHAT",
+        help="what ends a step, as of `profiler-ext run` (default: as there)",
     )
     parser.add_argument(
         "--copy", action="store_true",

@@ -113,7 +113,7 @@ ROWS: Final = (
     Remedy(
         "compile_dynamic",
         "sizes dynamic from the first compile on",
-        edit="torch.compile(..., dynamic=True), or torch._dynamo.mark_dynamic of the tensors",
+        edit="torch.compile(..., dynamic=True), or mark_dynamic of the tensors whose sizes change",
         rules=("recompilation",),
         patches="the argument dynamic of torch.compile",
         lacks=_NOT_COMPILED,
@@ -129,7 +129,7 @@ ROWS: Final = (
     Remedy(
         "static_address",
         "batches at one address, not copied into CUDA graphs",
-        edit="torch._dynamo.mark_static_address(batch) of a buffer that each batch is copied into",
+        edit="mark_static_address of a buffer that each batch is copied into",
         rules=("replay_copy",),
     ),
     _inductor_option(
