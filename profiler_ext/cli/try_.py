@@ -84,7 +84,7 @@ def _try(options: argparse.Namespace) -> int:
         return 0
     script = _script(options)
     from profiler_ext.trials.measuring import Children
-    from profiler_ext.trials.trying import FILE_NAME, Trials, keep, named
+    from profiler_ext.trials.trying import Trials, keep, named
 
     remedies = named(options.remedies)
     logs = options.output / "try_logs"
@@ -97,13 +97,15 @@ def _try(options: argparse.Namespace) -> int:
     else:
         by_hand = _try_findings(trials, options)
     answer = trials.answer(by_hand)
-    keep(answer, options.output)
+    written = keep(answer, options.output)
     if options.format == "json":
         print_answer(answer, options)
     else:
         _print(answer)
         print_line("")
-        print_line(f"written to {options.output}: {FILE_NAME}, try_logs (what the script printed)")
+        print_line(
+            f"written to {options.output}: {written.name}, try_logs (what the script printed)"
+        )
     return 0
 
 
@@ -205,6 +207,8 @@ def _print_list() -> None:
 
 def _print(answer: TryAnswer) -> None:
     """Print what was measured, and the edit to make."""
+    from profiler_ext.exporters.views.trials import trial_text
+
     measured = [row for row in answer.rows if row.step_ns is not None]
     if measured:
         _print_table(measured)
@@ -212,7 +216,7 @@ def _print(answer: TryAnswer) -> None:
         if row.step_ns is None:
             print_line(f"{row.remedies[0]}: {row.verdict}: {row.reason}")
     print_line("")
-    print_line(_verdict(answer))
+    print_line(trial_text(answer))
     for note in answer.notes:
         print_line(note)
     if answer.diff:
@@ -227,29 +231,17 @@ _COLUMNS = "{:27} {:>10} {:>10} {:>7}  {:17} {}"
 
 
 def _print_table(rows: Sequence[TrialRow]) -> None:
+    from profiler_ext.exporters.views.trials import losses_text, ms_text, part_text
+
     header = ("remedy", "without", "with", "gain", "95% interval", "verdict")
     print_line(_COLUMNS.format(*header))
     for row in rows:
         name = "+".join(row.remedies)
-        interval = f"{_percent(row.gain_low)} to {_percent(row.gain_high)}"
+        interval = f"{part_text(row.gain_low)} to {part_text(row.gain_high)}"
         shown = f"+ {name}" if row.on_top_of else name
-        times = (_ms(row.base_step_ns), _ms(row.step_ns), _percent(row.gain))
+        times = (ms_text(row.base_step_ns), ms_text(row.step_ns), part_text(row.gain))
         print_line(_COLUMNS.format(shown, *times, interval, row.verdict))
-        print_line(f"    losses {_losses(row)}{_memory(row)}{_seconds(row)}")
-
-
-def _losses(row: TrialRow) -> str:
-    if row.loss_difference is None or row.losses == "identical":
-        return row.losses
-    return f"{row.losses} ({row.loss_difference:.0e})"
-
-
-def _ms(time_ns: int | None) -> str:
-    return "" if time_ns is None else f"{time_ns / 1e6:.2f} ms"
-
-
-def _percent(part: float | None) -> str:
-    return "" if part is None else f"{100 * part:.1f}%"
+        print_line(f"    losses {losses_text(row)}{_memory(row)}{_seconds(row)}")
 
 
 def _memory(row: TrialRow) -> str:
@@ -266,21 +258,3 @@ def _seconds(row: TrialRow) -> str:
         return ""
     change = (row.startup_ns - row.base_startup_ns) / 1e9
     return f", start-up {row.startup_ns / 1e9:.1f} s ({change:+.1f})"
-
-
-def _verdict(answer: TryAnswer) -> str:
-    """Return the result in one sentence."""
-    took = f"{answer.runs} runs in {answer.duration_ns / 1e9:.0f} s"
-    if not answer.best:
-        return f"nothing won: leave the script as it is ({took})"
-    names = ", ".join(answer.best)
-    total = answer.total or next(
-        row for row in answer.rows if row.remedies == answer.best and not row.on_top_of
-    )
-    if total.gain is None:
-        return f"each of {names} wins, but together: {total.verdict}: {total.reason} ({took})"
-    return (
-        f"best set: {names}: {_ms(total.base_step_ns)} to {_ms(total.step_ns)} a step, "
-        f"{_percent(total.gain)} less ({_percent(total.gain_low)} to {_percent(total.gain_high)}), "
-        f"losses {_losses(total)} ({took})"
-    )

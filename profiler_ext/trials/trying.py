@@ -11,6 +11,7 @@ import msgspec
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.json_output.documents import HandEdit, TrialRow, TryAnswer
+from profiler_ext.exporters.views.trials import FILE_NAME
 from profiler_ext.file_io import replacing
 from profiler_ext.findings import SavingPer
 from profiler_ext.sessions.merging import load
@@ -20,8 +21,6 @@ from profiler_ext.trials.edits import edits_of
 from profiler_ext.trials.measuring import Children, Side, gain, loss_difference
 from profiler_ext.trials.remedy import Remedy, Site
 
-FILE_NAME = "try.json"
-"""The file of an answer, in the folder of the session."""
 WINS, SLOWER = "wins", "slower"
 EQUAL = "no significant difference"
 CHANGES_LOSSES = "changes the losses"
@@ -139,7 +138,8 @@ class Trials:
         self, base: Side, head: Side, remedies: Sequence[Remedy], kept: tuple[str, ...]
     ) -> TrialRow:
         """Judge what was measured."""
-        counts = [each.count for name, each in head.runs[0].patched.items() if name not in kept]
+        patched = [head.runs[0].patched.get(each.name) for each in remedies]
+        counts = [0 if each is None else each.count for each in patched]
         row = TrialRow(
             remedies=[each.name for each in remedies],
             on_top_of=list(kept),
@@ -163,8 +163,9 @@ class Trials:
         if broken is not None:
             return msgspec.structs.replace(row, reason=broken.error)
         if not all(counts):
-            patched = head.runs[0].patched.get(remedies[0].name)
-            reason = (patched.reason if patched is not None else "") or remedies[0].lacks
+            at = counts.index(0)
+            known = patched[at]
+            reason = (known.reason if known is not None else "") or remedies[at].lacks
             return msgspec.structs.replace(row, verdict=NOT_APPLICABLE, reason=reason)
         return self._judged(row, base, head, remedies)
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from profiler_ext import cli
+from profiler_ext.exporters.json_output.bounds import answer_text
 from profiler_ext.exporters.json_output.documents import TryAnswer
 from profiler_ext.run.program import Program
 from profiler_ext.trials import BY_NAME
@@ -136,6 +137,34 @@ def test_the_edit_applies_and_the_script_runs_with_it(measured, folder, tmp_path
     compile((tmp_path / "train.py").read_text(), "train.py", "exec")
 
 
+COMPILED = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+model = torch.compile(model, backend="eager")
+step = torch.compile(optimizer.step, backend="eager")
+with torch.no_grad():
+    for _ in range(100):
+        model(torch.ones(2, 8))
+for _ in range(90):
+    model(torch.ones(2, 8)).sum().backward()
+    step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_compiled_optimizer_ends_steps_and_an_evaluation_before_them_none(folder, tmp_path):
+    (folder / "compiled.py").write_text(COMPILED)
+    script = Script(Program("compiled.py"), steps=STEPS)
+    measured = Children(script, tmp_path, lambda _: None).measure(("compile", "bf16_autocast"))
+    (folder / "compiled.py").unlink()
+    assert (measured.error, len(measured.took_ns)) == (None, STEPS)
+    assert (measured.steps_by, len(measured.losses)) == ("Optimizer.step", 10)
+    assert measured.patched["compile"].reason == "the script compiles already"
+    assert (measured.patched["bf16_autocast"].count, measured.loss_dtype) == (1, "bfloat16")
+
+
 def test_a_script_that_raises_is_an_error_with_its_last_line(tmp_path):
     assert children(tmp_path, "--break").measure(()).error == "ValueError: no such flag"
     assert "no such flag" in (tmp_path / "01_as_it_is.log").read_text()
@@ -157,4 +186,5 @@ def test_the_command_writes_an_answer(measured, tmp_path, capsys, monkeypatch):
         (["set_to_none"], 2, None),
         (["tf32"], 1, "there is no GPU"),
     ]
+    assert len(answer_text(answer, 1500).encode()) <= 1500
     assert (answer.command, answer.runs, answer.pairs) == (["train.py"], 5, 2)

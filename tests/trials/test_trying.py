@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from profiler_ext import cli
+from profiler_ext.cli import try_
 from profiler_ext.errors import UsageError
 from profiler_ext.findings import RULES
 from profiler_ext.run.program import Program
+from profiler_ext.sessions.session import Session
 from profiler_ext.trials import BY_NAME, REMEDIES
 from profiler_ext.trials.child import Measured, Patched
 from profiler_ext.trials.edits import edits_of
 from profiler_ext.trials.measuring import Children, Script, Side, gain, loss_difference
 from profiler_ext.trials.remedy import Remedy, Site
-from profiler_ext.trials.trying import Trials, named
+from profiler_ext.trials.trying import Trials, keep, named
+from tests.analyses import gpu_step
 
 MS = 1_000_000
 
@@ -118,6 +123,55 @@ def test_what_is_slower_says_so():
     trials = scripted(lambda remedies: 20 + 5 * len(remedies))
     trials.on_top([BY_NAME["workers"]])
     assert rows_of(trials) == {"workers": "slower"}
+
+
+def test_the_screen_has_a_row_for_each_remedy_and_the_edit(capsys):
+    trials = scripted(step_ms, unpatched=("workers",), broken=("channels_last",))
+    trials.on_top([BY_NAME[each] for each in ("compile", "workers", "channels_last", "tf32")])
+    answer = msgspec.structs.replace(trials.answer([BY_NAME["no_sync"]]), duration_ns=90 * 10**9)
+    try_._print(answer)
+    assert capsys.readouterr().out == SCREEN
+
+
+SCREEN = """\
+remedy                         without       with    gain  95% interval      verdict
+compile                       20.00 ms   16.00 ms   20.0%  19.4% to 20.6%    wins
+    losses identical, start-up 0.0 s (+0.0)
++ tf32                        16.01 ms   15.01 ms    6.2%  5.6% to 6.9%      wins
+    losses identical, start-up 0.0 s (+0.0)
+workers: not applicable: the script makes no DataLoader
+channels_last: breaks the script: RuntimeError: no such kernel
+
+best set: compile, tf32: 20.01 ms to 15.01 ms a step, 25.0% less (24.4% to 25.6%), losses \
+identical: wins (13 runs in 90 s)
+edit by hand: model.compile(), once the model is made: compile
+edit by hand: torch.set_float32_matmul_precision("high"): tf32
+edit by hand: with model.no_sync(): around all micro-batches but the last: no_sync, which \
+cannot be tried from outside
+"""
+
+
+def test_a_report_says_first_what_was_measured(tmp_path, capsys):
+    session = Session(gpu_step().recording).save(tmp_path)
+    trials = scripted(step_ms)
+    trials.on_top([BY_NAME["compile"]])
+    answer = msgspec.structs.replace(trials.answer(), duration_ns=40 * 10**9)
+    written = keep(answer, tmp_path)
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "Measured by profiler-ext try: best set: compile: 20.00 ms to 16.00 ms a step, 20.0% less "
+        "(19.4% to 20.6%), losses identical: wins (4 runs in 40 s)"
+    )
+    os.utime(written, ns=(0, session.stat().st_mtime_ns - 1))
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert "Measured by" not in capsys.readouterr().out
+
+
+def test_a_file_beside_a_session_that_is_no_answer_is_refused(tmp_path, capsys):
+    Session(gpu_step().recording).save(tmp_path)
+    (tmp_path / "try.json").write_text("[]")
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert "try.json is no answer of profiler-ext try" in capsys.readouterr().err
 
 
 def test_a_script_that_cannot_be_timed_ends_the_trials():
