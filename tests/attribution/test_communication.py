@@ -278,10 +278,10 @@ def test_idle_time_and_communication_add_up_in_any_trace(
     )
     begin_ns, end_ns = analysis.steps[0].start_ns, analysis.steps[-1].end_ns
     if len(analysis.steps) == 2 and begin_ns <= first and last <= end_ns:
-        in_ledger = sum(
-            line.duration_ns for line in analysis.ledger if line.scope == Scope.COMMUNICATION
+        in_breakdown = sum(
+            line.duration_ns for line in analysis.breakdown if line.scope == Scope.COMMUNICATION
         )
-        assert in_ledger == int(found.exposed_ns.sum())
+        assert in_breakdown == int(found.exposed_ns.sum())
     assert set(causes(analysis.idle.cause)) <= set(IdleCause)
 
 

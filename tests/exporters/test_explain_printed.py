@@ -61,7 +61,7 @@ def test_a_page_shows_the_code_from_its_function_on() -> None:
     assert "its part, in the first launch: gelu" in shown and "; besides, 1 nodes of oth" in shown
 
 
-def test_code_is_cut_to_a_budget_and_it_is_said() -> None:
+def test_code_is_cut_to_a_budget_and_it_is_reported() -> None:
     about = of("model.py:13", with_code())
     document = valid(answer_text(about, 5_000))
     (code,) = document["generated"]
@@ -168,8 +168,8 @@ def test_a_name_that_is_unclear_ends_with_2_and_programs_get_the_candidates(
 ) -> None:
     code, out, err = printed("mlp.py")
     assert (code, out) == (2, "")
-    said = "profiler-ext: [unclear_name] mlp.py fits 3 things; ask for one of: examples/mlp.py:"
-    assert err.startswith(said)
+    message = "profiler-ext: [unclear_name] mlp.py fits 3 things; ask for one of: examples/mlp.py:"
+    assert err.startswith(message)
     code, out, err = printed("mlp.py", "--format", "json")
     document = valid(out)
     assert (code, document["answer"], document["is_ambiguous"]) == (2, "candidates", True)

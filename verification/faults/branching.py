@@ -53,7 +53,7 @@ class Trunk:
 
     faults: Sequence[Fault]
     folder: Path
-    tell: int
+    record: int
     until: float
     _at: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ class Trunk:
         return False
 
     def _say(self, number: int, same: int, status: int) -> None:
-        os.write(self.tell, f"{number} {same} {status}\n".encode())
+        os.write(self.record, f"{number} {same} {status}\n".encode())
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Twig:
     """
 
     faults: Sequence[Fault]
-    tell: int
+    record: int
 
     def begin(self) -> None:
         """Have the function wait for its turn in this process."""
@@ -139,7 +139,7 @@ class Twig:
             errors = [fault.error for fault in self.faults]
             alike = _all_alike(range(len(errors)), errors, sys._getframe(2))
             same = [number for number, first in alike.items() if number > first == 0]
-            os.write(self.tell, "".join(f"{number}\n" for number in same).encode())
+            os.write(self.record, "".join(f"{number}\n" for number in same).encode())
         except BaseException:  # which the guard would catch
             traceback.print_exc()
             os._exit(1)
