@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from profiler_ext import autostart
 from profiler_ext.comparison import significance
 from profiler_ext.errors import UsageError
 from profiler_ext.file_io import temporary_folder
@@ -156,7 +157,8 @@ class Children:
 
     def _run(self, words: list[str], cwd: Path, log: Path, results: Path | None) -> str | None:
         """Run a child to its end; returns why it failed, if it did."""
-        environment = {**os.environ, VARIABLE: "1"}
+        # Capture in every process, as that variable asks for, would be timed too
+        environment = {**os.environ, VARIABLE: "1", autostart.VARIABLE: "0"}
         with log.open("wb") as printed:
             child = subprocess.Popen(
                 words,

@@ -32,7 +32,7 @@ def proposed(session_folder: Path) -> tuple[Remedy, ...]:
     """Return the remedies that the findings of a session propose, the largest saving first."""
     of_steps = [
         each
-        for each in load(session_folder).found.found
+        for each in load(session_folder).recommendations.ranked
         if each.saving_per in (SavingPer.STEP, SavingPer.UNKNOWN)
     ]
     rules = dict.fromkeys(each.rule for each in of_steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from profiler_ext import cli
 from profiler_ext.cli import try_
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.findings import RULES
 from profiler_ext.run.program import Program
 from profiler_ext.sessions.session import Session
@@ -20,7 +22,7 @@ from profiler_ext.trials.child import Measured, Patched
 from profiler_ext.trials.edits import edits_of
 from profiler_ext.trials.measuring import Children, Script, Side, gain, loss_difference
 from profiler_ext.trials.remedy import Remedy, Site
-from profiler_ext.trials.trying import Trials, keep, named
+from profiler_ext.trials.trying import Trials, keep, named, proposed
 from tests.analyses import gpu_step
 
 MS = 1_000_000
@@ -289,6 +291,53 @@ def test_a_remedy_says_what_it_patches_and_what_a_script_may_lack(remedy: Remedy
     assert (bool(remedy.patches), bool(remedy.lacks)) == (is_tried, is_tried)
     assert remedy.edit
     assert remedy.title
+
+
+FINDINGS = Path(__file__).parents[1] / "fixtures/h200/findings"
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("uncompiled", ["compile"]),
+        ("layout_conversion", ["cudnn_benchmark", "channels_last"]),
+        ("data_loader", ["workers", "prefetch_factor", "persistent_workers", "pin_memory"]),
+    ],
+)
+def test_findings_of_a_session_propose_what_remedies_them(name, first):
+    proposals = [each.name for each in proposed(FINDINGS / f"{name}.session.pt.trace.json.gz")]
+    at = proposals.index(first[0])
+    assert proposals[at : at + len(first)] == first
+    assert len(set(proposals)) == len(proposals)
+
+
+def test_without_names_what_the_findings_propose_is_tried(tmp_path, monkeypatch, capsys):
+    def recorded(self, output, *, force):
+        self.count += 1
+        shutil.copy(FINDINGS / "data_loader.session.pt.trace.json.gz", output / FILE_NAME)
+
+    trials = scripted(step_ms, unpatched=("pin_memory",))
+    monkeypatch.setattr(Children, "record", recorded)
+    monkeypatch.setattr(Children, "measure", lambda self, names: trials.children.measure(names))
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\n")
+    assert cli.main(["try", "--pairs", "2", "--", "train.py", "--lr", "1"]) == 0
+    printed = capsys.readouterr()
+    proposals = [each.name for each in proposed(tmp_path / "profile_out")]
+    tried = [each for each in proposals if BY_NAME[each].apply]
+    assert "workers" in tried
+    assert [names[-1:] for names in trials.children.ran if names[-1:]] == [
+        (name,) for name in tried for _ in range(1 if name == "pin_memory" else 2)
+    ]
+    assert printed.err.splitlines() == [
+        "profiler-ext: records train.py --lr 1 once, to see what to try; each run has "
+        "PROFILER_EXT_TRY=1 in its environment",
+        f"profiler-ext: runs train.py --lr 1 at most {1 + 3 * len(tried) + 4} times in its own "
+        "folder: what it writes is written each time (--copy), each until its steps are steady "
+        f"and for 20 more, with and without: {', '.join(tried)}",
+    ]
+    assert "pin_memory: not applicable: the script makes no DataLoader" in printed.out
+    assert "nothing won: leave the script as it is" in printed.out
 
 
 def test_unknown_names_and_those_that_cannot_be_tried_are_refused():
