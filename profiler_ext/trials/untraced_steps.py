@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from types import FrameType
 from typing import Any, cast
 
@@ -24,6 +25,11 @@ class _NoCapture:
     def __init__(self) -> None:
         self.guard = Guard()
         self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
+
+    def when_imported(self, module: str, install: Callable[[], object]) -> None:
+        """Install hooks on a module now: Dynamo is imported for the optimizers that it traces."""
+        import_module(module)
+        install()
 
 
 class _NoProfiler:
