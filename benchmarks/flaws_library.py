@@ -175,7 +175,11 @@ def classes(sizes: Sizes) -> Pair:
     def made(count: int) -> Step:
         model = nn.Sequential(
             nn.Conv2d(3, width, 3, padding=1),
-            *(layer for _ in range(6) for layer in (nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))),
+            *(
+                layer
+                for _ in range(6)
+                for layer in (nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))
+            ),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
             nn.Linear(width, count),

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 _FILE: Final = "library_kernels.json"
+HEAD_DIM_MULTIPLE: Final = 8  # every backend takes such a head dim
 _WELL_ALIGNED: Final = 64  # elements; a size that is a multiple of it fills the tiles of kernels
 # Of the rows of an operand: less is copied by other instructions, in older kernels
 ALIGNMENT_BYTES: Final = 16
@@ -43,7 +44,11 @@ class Layer:
 
     def distance(self, other: Layer) -> float:
         """Return how unlike the sizes of two layers are."""
-        pairs = ((self.rows, other.rows), (self.inputs, other.inputs), (self.outputs, other.outputs))
+        pairs = (
+            (self.rows, other.rows),
+            (self.inputs, other.inputs),
+            (self.outputs, other.outputs),
+        )
         return sum(abs(math.log(own / its)) for own, its in pairs)
 
 
@@ -133,7 +138,7 @@ class LibraryTable:
             if (dtype, mask) != (call.dtype, call.mask) or not _fits(shape, call):
                 continue
             took = self._attention_ns(call, shape, (backend,))
-            best = self._attention_ns(then, self._shape_of(then, shape), allowed)
+            best = self._best_ns(then, shape, allowed)
             if took and best:
                 parts[shape] = best / took
         if not parts:
@@ -142,13 +147,25 @@ class LibraryTable:
             return median(parts.values())
         return parts[min(parts, key=_distance_from(call))]
 
-    def _shape_of(self, call: Attention, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape with the head dim of a call: the next one that was measured."""
-        if call.head_dim is None or shape[-1] % 8 == 0:
-            return shape
-        dims = [each[-1] for _, _, each in self._attention if each[:-1] == shape[:-1]]
-        above = [dim for dim in dims if dim % 8 == 0 and dim >= shape[-1]]
-        return (*shape[:-1], min(above, default=shape[-1]))
+    def _best_ns(
+        self, call: Attention, shape: tuple[int, ...], allowed: Collection[str]
+    ) -> float | None:
+        """Return the time of the best backend; with the next head dim that all backends take."""
+        wanted = _up(shape[-1], HEAD_DIM_MULTIPLE, HEAD_DIM_MULTIPLE)
+        measured = {
+            each[-1]: took
+            for _, _, each in self._attention
+            if each[:-1] == shape[:-1] and each[-1] % HEAD_DIM_MULTIPLE == 0
+            if (took := self._attention_ns(call, each, allowed)) is not None
+        }
+        if wanted in measured:
+            return measured[wanted]
+        below = max((dim for dim in measured if dim < wanted), default=None)
+        above = min((dim for dim in measured if dim > wanted), default=None)
+        if below is None or above is None:
+            return None
+        part = (wanted - below) / (above - below)
+        return measured[below] + part * (measured[above] - measured[below])
 
     def _attention_ns(
         self, call: Attention, shape: tuple[int, ...], backends: Collection[str]
@@ -194,8 +211,12 @@ def _up(size: int, aligned: int, multiple: int) -> int:
     return size if size % aligned == 0 else -(-size // multiple) * multiple
 
 
+def _is_odd(head_dim: int) -> bool:
+    return head_dim % HEAD_DIM_MULTIPLE != 0
+
+
 def _fits(shape: tuple[int, ...], call: Attention) -> bool:
-    return call.head_dim is None or (shape[-1] % 8 == 0) == (call.head_dim % 8 == 0)
+    return call.head_dim is None or _is_odd(shape[-1]) == _is_odd(call.head_dim)
 
 
 def _distance_from(call: Attention) -> Callable[[Sequence[int]], float]:

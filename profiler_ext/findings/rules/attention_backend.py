@@ -16,7 +16,7 @@ from profiler_ext.findings.facts import (
     location_of,
 )
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
-from profiler_ext.findings.library_kernels import Attention, is_newer, table
+from profiler_ext.findings.library_kernels import HEAD_DIM_MULTIPLE, Attention, is_newer, table
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.kineto import op_inputs
 from profiler_ext.records.events import Ints
@@ -33,7 +33,7 @@ _FLOAT32_KERNEL = re.compile(r"fmha_cutlass[FB]_f32_")
 _FLASH_DROPOUT = re.compile(r"flash_fwd_kernel<Flash_fwd_kernel_traits<.*?>\s*,\s*true\b")
 _FLASH = "flash"
 _CAUSAL_OPS = frozenset({"aten::tril", "aten::triu", "aten::tril_", "aten::triu_"})
-_MULTIPLE = 8  # of head dims that every backend takes
+_UNKNOWN_ODD = 1  # a head dim that torch pads, where the recording has no shapes
 # A part of a line's attention that is worth a word without an estimate
 _MIN_PART = 0.02
 
@@ -67,12 +67,8 @@ class _Call:
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU")
-    kernels = np.array(
-        [_OP.search(facts.innermost_op(at)) is not None for at in range(len(facts.launches))],
-        np.bool_,
-    )
-    attending = np.flatnonzero(facts.in_steps(kernels & ~facts.launches.stream.mask))
-    return _of_lines(facts, attending)
+    attends = facts.of_op(lambda op: _OP.search(op) is not None)
+    return _of_lines(facts, np.flatnonzero(facts.in_steps(attends)))
 
 
 def _of_lines(facts: Facts, attending: Ints) -> Iterator[Candidate]:
@@ -102,7 +98,7 @@ def _remedied(call: _Call, device: str) -> tuple[list[str], Attention]:
     if call.now.dtype == "float32":
         causes.append(_FLOAT32)
         then = replace(then, dtype="bfloat16")
-    if call.now.head_dim is not None and call.now.head_dim % _MULTIPLE:
+    if call.now.head_dim is not None and call.now.head_dim % HEAD_DIM_MULTIPLE:
         causes.append(_HEAD_DIM)
     best = "cudnn" if is_newer(device) else _FLASH
     is_best = call.backend in (best, "cudnn") or call.now.mask == "dropout"
@@ -172,16 +168,14 @@ def _of_op(facts: Facts, launch: int, call: _Call) -> _Call:
     if row is np.ma.masked:
         return call
     trace = facts.analysis.recording.trace
-    inputs = op_inputs.inputs_of(trace.raw, trace.events.position[np.array([int(row)])])
+    around = enclosing(trace.events, np.array([int(row)]), _CALL)
+    if int(around[0]) == int(row):
+        return call
+    inputs = op_inputs.inputs_of(trace.raw, trace.events.position[around])
     given = inputs.distinct[int(inputs.codes[0])]
-    if given is not None and len(given) > 3:
-        rows_first = not trace.events.name[int(row)].endswith("_cudnn_attention_forward")
-        sizes = given[0].sizes
-        if rows_first and len(sizes) == 4:
-            sizes = (sizes[0], sizes[2], sizes[1], sizes[3])
-        mask = given[3] if call.backend != _FLASH and given[3].dtype is not None else None
-        return _with_sizes(call, sizes, mask)
-    return _by_ops_within(facts, int(row), call)
+    if given is None or len(given) < 4:
+        return _by_ops_within(facts, int(around[0]), call)
+    return _with_sizes(call, given[0].sizes, None if given[3].dtype is None else given[3])
 
 
 def _with_sizes(call: _Call, sizes: tuple[int, ...], mask: op_inputs.OpInput | None) -> _Call:
@@ -204,15 +198,10 @@ def _is_shared(mask: op_inputs.OpInput) -> bool:
     return is_one and rows == columns and all(mask.strides[-2:])
 
 
-def _by_ops_within(facts: Facts, row: int, call: _Call) -> _Call:
-    """Return the call with what torch does within it: it pads heads, and turns a mask into one."""
+def _by_ops_within(facts: Facts, around: int, call: _Call) -> _Call:
+    """Return the call with what torch does within it: it pads heads, and converts a mask."""
     events = facts.analysis.recording.trace.events
-    around = int(enclosing(events, np.array([row]), _CALL)[0])
-    if around == row:
-        return call
-    within = (events.start_ns >= events.start_ns[around]) & (
-        events.end_ns <= events.end_ns[around]
-    )
+    within = (events.start_ns >= events.start_ns[around]) & (events.end_ns <= events.end_ns[around])
     within &= events.thread == events.thread[around]
     names = {events.name.strings[code] for code in np.unique(events.name.codes[within]).tolist()}
     now, is_shared = call.now, False
@@ -224,21 +213,12 @@ def _by_ops_within(facts: Facts, row: int, call: _Call) -> _Call:
     return replace(call, now=now, mask_is_shared=is_shared)
 
 
-_UNKNOWN_ODD = 1  # a head dim that torch pads, where the recording has no shapes
-
-
 def _with_padding(facts: Facts, launches: Ints) -> Ints:
     """Return the launches with those at their line that pad and cut the heads."""
     place = facts.place(int(launches[0]))
-    rows = np.flatnonzero(facts.in_steps(facts.main_place >= 0))
-    own = [
-        row
-        for row in rows.tolist()
-        if (other := facts.place(row)).line == place.line
-        and other.file == place.file
-        and not _PROJECTION.search(facts.innermost_op(row))
-    ]
-    return np.array(own, np.int64)
+    is_there = facts.mainly(lambda own: (own.file, own.line) == (place.file, place.line))
+    is_projection = facts.of_op(lambda op: _PROJECTION.search(op) is not None)
+    return np.flatnonzero(facts.in_steps(is_there & ~is_projection))
 
 
 def _candidate(

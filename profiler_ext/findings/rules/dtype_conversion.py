@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.facts import CannotJudge, Facts, Rows, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, launching
 from profiler_ext.kineto import classify
 from profiler_ext.records import analysis, events
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.rooflines.work import nodes_of
 
 _CONVERTS = re.compile(
     r"aten::(_to_copy|to|_autocast_to_\w+)|(aten|prims)\.(_to_copy|convert_element_type)\..*"
@@ -31,8 +34,39 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU, whose kernels do more than one thing")
     converts = facts.all_places(_converts) & ~facts.named(classify.is_memory_work)
     converts |= facts.named(_is_conversion)
-    launches = np.flatnonzero(facts.in_steps(converts & facts.all_places(_is_implicit)))
+    converts &= facts.all_places(_is_implicit) & ~_casts_inputs(facts)
+    launches = np.flatnonzero(facts.in_steps(converts))
     return (_candidate(facts, launches),) if len(launches) else ()
+
+
+def _casts_inputs(facts: Facts) -> Rows:
+    """Tell which launches cast what their compiled graph gets, once a step: mixed precision itself.
+
+    Autocast keeps parameters in float32 for the optimizer, and reads each of them once to cast it.
+    """
+    launches, steps = facts.launches, max(len(facts.analysis.steps), 1)
+    known = ~(np.ma.getmaskarray(launches.graph) | np.ma.getmaskarray(launches.call_site))
+    rows = np.flatnonzero(facts.in_steps(known))
+    pairs = list(
+        zip(launches.graph.data[rows].tolist(), launches.call_site.data[rows].tolist(), strict=True)
+    )
+    calls = Counter(pairs)
+    once = {
+        (graph, site)
+        for (graph, site), count in calls.items()
+        if count <= steps and _reads_inputs(facts.analysis.recording.graphs[graph], site)
+    }
+    result = np.zeros(len(launches), np.bool_)
+    result[rows] = [pair in once for pair in pairs]
+    return result
+
+
+def _reads_inputs(graph: GraphInstance, site: int) -> bool:
+    """Tell whether a call site computes of the graph's inputs alone."""
+    known = nodes_of(graph)
+    own = graph.call_sites[site].nodes
+    read = {name for node in own if node in known for name in known[node].inputs} - set(own)
+    return all(name not in known or known[name].target == "placeholder" for name in read)
 
 
 def _converts(place: analysis.Place) -> bool:

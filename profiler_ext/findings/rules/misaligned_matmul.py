@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from profiler_ext.findings.facts import (
     location_of,
 )
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.library_kernels import ALIGNMENT_BYTES, BYTES, Layer, is_newer, table
+from profiler_ext.findings.library_kernels import ALIGNMENT_BYTES, BYTES, Layer, table
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.kineto import op_inputs
 from profiler_ext.records.events import Ints
@@ -51,7 +51,7 @@ class _Expected:
     """What a product would take."""
 
     fraction: float  # of the time that it takes now
-    padded: Layer | None = None  # if its sizes are known
+    sizes: tuple[tuple[int, int], ...] = ()  # what is odd, and what to take, where known
     by_sibling: bool = False  # by the rate of another product of the recording
 
 
@@ -63,27 +63,31 @@ def _kernel_of(name: str) -> _Kernel | None:
     return None if dtype is None else _Kernel(dtype, _KINDS[found[2]], int(found[3]))
 
 
-def misaligned(facts: Facts) -> Ints:
-    """Return the launches of products that this rule judges."""
-    known = facts.in_steps(facts.named(lambda name: _kernel_of(name) is not None))
-    rows = np.flatnonzero(known)
-    ops = [_PRODUCT.search(facts.innermost_op(launch)) is not None for launch in rows.tolist()]
-    return rows[np.array(ops, np.bool_)]
+def claimed(facts: Facts) -> Ints:
+    """Return the launches whose time this rule counts, so that no other rule does."""
+    return np.array(list(_judged(facts)), np.int64)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, whose kernels do not tell their alignment")
-    launches = misaligned(facts)
-    layers = dict(zip(launches.tolist(), _layers(facts, launches), strict=True))
-    siblings = _Siblings(facts)
-    expected = {}
-    for launch, layer in layers.items():
+    judged = _judged(facts)
+    return [_candidate(facts, own, judged) for own in launches_by_line(facts, claimed(facts))]
+
+
+def _judged(facts: Facts) -> dict[int, _Expected]:
+    return facts.analysis.derived.once("misaligned", lambda: _all_expected(facts))
+
+
+def _all_expected(facts: Facts) -> dict[int, _Expected]:
+    named = facts.named(lambda name: _kernel_of(name) is not None)
+    launches = np.flatnonzero(facts.in_steps(named & facts.of_op(_is_product)))
+    siblings, result = _Siblings(facts), {}
+    for launch, layer in zip(launches.tolist(), _layers(facts, launches), strict=True):
         then = _expected(facts, launch, layer, siblings)
         if then is not None and then.fraction < 1:
-            expected[launch] = then
-    chosen = np.array(list(expected), np.int64)
-    return [_candidate(facts, own, expected, layers) for own in launches_by_line(facts, chosen)]
+            result[launch] = then
+    return result
 
 
 class _Siblings:
@@ -92,10 +96,8 @@ class _Siblings:
     def __init__(self, facts: Facts) -> None:
         flops = facts.rooflines.flops
         is_fast = facts.in_steps(facts.named(lambda name: _NEWER_KERNEL.search(name) is not None))
-        is_fast &= ~np.ma.getmaskarray(flops) & facts.rooflines.is_product
-        rows = np.flatnonzero(is_fast)
-        ops = [_PRODUCT.search(facts.innermost_op(launch)) is not None for launch in rows.tolist()]
-        self._rows = rows[np.array(ops, np.bool_)]
+        is_fast &= ~np.ma.getmaskarray(flops) & facts.of_op(_is_product)
+        self._rows = np.flatnonzero(is_fast)
         self._flops = flops.filled(0)[self._rows].astype(np.float64)
         self._ns = facts.launches.duration_ns[self._rows]
         self._unit = facts.rooflines.unit.codes
@@ -120,7 +122,7 @@ def _expected(
             return None
         part = table().typical_fraction(kernel.dtype, kernel.product, kernel.alignment)
         return None if part is None else _Expected(part)
-    if not _odd_sizes(layer, kernel.dtype):
+    if not _is_odd(layer, kernel.dtype):
         return None
     padded = table().padded(kernel.dtype, kernel.product, layer)
     rate = siblings.rate(launch, 2 * layer.volume)
@@ -128,15 +130,21 @@ def _expected(
         target = layer if padded is None else padded[0]
         part = 2 * target.volume / rate / max(int(facts.launches.duration_ns[launch]), 1)
         is_slow = kernel.is_misaligned or part * _MIN_GAIN < 1
-        return _Expected(part, target, by_sibling=True) if is_slow else None
-    return _Expected(padded[1], padded[0]) if padded and kernel.is_misaligned else None
+        return _Expected(part, _changes(layer, target), by_sibling=True) if is_slow else None
+    if padded is None or not kernel.is_misaligned:
+        return None
+    return _Expected(padded[1], _changes(layer, padded[0]))
 
 
-def _odd_sizes(layer: Layer, dtype: str) -> list[int]:
-    """Return the sizes of a layer whose rows are not aligned."""
+def _is_odd(layer: Layer, dtype: str) -> bool:
+    """Tell whether the rows of an operand are not aligned, by the sizes of its layer."""
     multiple = ALIGNMENT_BYTES // BYTES[dtype]
-    sizes = dict.fromkeys((layer.inputs, layer.outputs))
-    return [size for size in sizes if size % multiple]
+    return any(size % multiple for size in (layer.inputs, layer.outputs))
+
+
+def _changes(layer: Layer, padded: Layer) -> tuple[tuple[int, int], ...]:
+    pairs = ((layer.inputs, padded.inputs), (layer.outputs, padded.outputs))
+    return tuple(pair for pair in pairs if pair[0] != pair[1])
 
 
 def _layers(facts: Facts, launches: Ints) -> Iterator[Layer | None]:
@@ -194,16 +202,14 @@ def _layer(product: str, rows: int, columns: int, inner: int) -> Layer:
     return Layer(inner, columns, rows)
 
 
-def _candidate(
-    facts: Facts,
-    launches: Ints,
-    expected: dict[int, _Expected],
-    layers: dict[int, Layer | None],
-) -> Candidate:
+def _candidate(facts: Facts, launches: Ints, judged: Mapping[int, _Expected]) -> Candidate:
     longest = facts.longest(launches)
-    parts = np.array([expected[launch].fraction for launch in launches.tolist()])
+    expected = [judged[launch] for launch in launches.tolist()]
+    parts = np.array([each.fraction for each in expected])
     saved_ns = ((1 - parts) * facts.critical_ns(launches)).astype(np.int64)
-    sizes = _padded_sizes(facts, launches, expected, layers)
+    sizes = tuple(dict.fromkeys(pair for each in expected for pair in each.sizes))
+    by_siblings = all(each.by_sibling for each in expected)
+    source = "aligned products of this recording" if by_siblings else table().device
     return Candidate(
         summary="matrix products of sizes that rule out the fast kernels",
         est_saving_ns=facts.median_per_step(launches, saved_ns),
@@ -214,53 +220,23 @@ def _candidate(
         ),
         evidence=(
             *count_and_time(facts, launches),
-            *_sizes_figures(sizes),
-            *_source(facts, launches, expected),
+            Figure(
+                "padded they are faster by", 1 / max(float(parts.mean()), 0.01), FigureUnit.TIMES
+            ),
+            Figure("measured on", source, FigureUnit.TEXT),
         ),
         launches=launches,
     )
 
 
-def _padded_sizes(
-    facts: Facts,
-    launches: Ints,
-    expected: dict[int, _Expected],
-    layers: dict[int, Layer | None],
-) -> dict[int, int]:
-    """Return each odd size with the size to take in its place, largest change first."""
-    result: dict[int, int] = {}
-    for launch in launches.tolist():
-        layer, padded = layers[launch], expected[launch].padded
-        if layer is not None and padded is not None:
-            pairs = ((layer.inputs, padded.inputs), (layer.outputs, padded.outputs))
-            result |= {own: new for own, new in pairs if own != new}
-    return result
-
-
-def _remedy(sizes: dict[int, int]) -> str:
+def _remedy(sizes: Sequence[tuple[int, int]]) -> str:
     if not sizes:
         return (
-            "pad the sizes of this layer (vocabulary, hidden size, features) to a multiple of 64; "
+            "pad the size of this layer (vocabulary, hidden size, features) to a multiple of 64; "
             "record with --shapes to see which"
         )
-    named = ", ".join(f"{own:,} to {new:,}" for own, new in sizes.items())
-    return f"pad the size of this layer: {named} (a larger vocabulary or hidden size; mask the rest)"
-
-
-def _sizes_figures(sizes: dict[int, int]) -> tuple[Figure, ...]:
-    text = ", ".join(f"{own:,}" for own in sizes)
-    return (Figure("sizes without alignment", text, FigureUnit.TEXT),) if sizes else ()
-
-
-def _source(
-    facts: Facts, launches: Ints, expected: dict[int, _Expected]
-) -> tuple[Figure, ...]:
-    """Return by what the padded product's time is known."""
-    mean = float(np.mean([expected[launch].fraction for launch in launches.tolist()]))
-    faster = Figure("padded they are faster by", 1 / max(mean, 1e-3), FigureUnit.TIMES)
-    if all(expected[launch].by_sibling for launch in launches.tolist()):
-        return faster, Figure("measured on", "aligned products of this recording", FigureUnit.TEXT)
-    return faster, Figure("measured on", table().device, FigureUnit.TEXT)
+    named = ", ".join(f"{own:,} to {new:,}" for own, new in sizes)
+    return f"pad the size of this layer: {named}"
 
 
 RULE = Rule(
