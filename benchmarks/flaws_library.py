@@ -66,6 +66,7 @@ class Shape:
     batch: int = 16
     tokens: int = 1024
     attend: Attend = causal
+    block: Callable[[Shape], nn.Module] | None = None
 
 
 class Block(nn.Module):
@@ -95,7 +96,7 @@ class Language(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embed = nn.Embedding(shape.words, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList((shape.block or Block)(shape) for _ in range(shape.layers))
         self.head = nn.Linear(shape.width, shape.words, bias=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -272,4 +273,171 @@ LIBRARY = (
         partial(two, replace(SMALL, width=800, heads=8), replace(SMALL, width=768, heads=8)),
     ),
     Case(UNFUSED, "MultiheadAttention with `need_weights`; without", need_weights),
+)
+
+
+class Swiglu(nn.Module):
+    """A block of a Llama."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        width = shape.width
+        self.heads, self.attend = shape.heads, shape.attend
+        self.norm_1, self.norm_2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.gate, self.up = (nn.Linear(width, shape.hidden, bias=False) for _ in range(2))
+        self.down = nn.Linear(shape.hidden, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the next block gets."""
+        batch, tokens, width = x.shape
+        y = self.norm_1(x)
+        q, k, v = (
+            each(y).view(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
+            for each in (self.q, self.k, self.v)
+        )
+        y = self.attend(q, k, v).to(x.dtype)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, tokens, width))
+        y = self.norm_2(x)
+        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
+
+
+def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attend as code from before the fused kernels does."""
+    length = q.shape[2]
+    scores = (q @ k.transpose(-2, -1)) * q.shape[3] ** -0.5
+    mask = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
+    scores = scores.masked_fill(~mask, float("-inf"))
+    weights = functional.softmax(scores, dim=-1)
+    return weights @ v
+
+
+def efficient_only(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attend by the backend that an old setting leaves."""
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def flash_only(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attend by FlashAttention, by name."""
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def all_true_padding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attend with a mask of padding where there is none."""
+    mask = torch.ones(q.shape[0], 1, 1, q.shape[2], dtype=torch.bool, device=q.device)
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def full(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attend to everything."""
+    return functional.scaled_dot_product_attention(q, k, v)
+
+
+def full_float32(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attend to everything, in float32."""
+    with torch.autocast(q.device.type, enabled=False):
+        return functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
+
+
+def tf32(sizes: Sizes) -> Pair:
+    """Layers of 1026 in TF32; of 1024."""
+    rows, odd, even = (64, 34, 32) if sizes.is_tiny else (16384, 1026, 1024)
+    torch.set_float32_matmul_precision("high")
+
+    def made(width: int) -> Step:
+        layers = [nn.Linear(width, width) for _ in range(6)]
+        model = nn.Sequential(*layers).to(sizes.device)
+        x = torch.randn(rows, width, device=sizes.device)
+        return training(model, forward=lambda: model(x).square().mean())
+
+    return Pair(made(odd), made(even))
+
+
+LLAMA = Shape(width=1024, heads=8, hidden=2752, layers=6, words=8192, batch=8, block=Swiglu)
+VIT = Shape(layers=6, words=1024, batch=128, tokens=197, attend=full)
+HELD_OUT = (
+    Case(
+        MISALIGNED,
+        "Llama, hidden layers of 2730; 2752",
+        partial(two, replace(LLAMA, hidden=2730), LLAMA),
+    ),
+    Case(
+        MISALIGNED,
+        "Llama of width 2048, 32003 words, bfloat16; 32064",
+        partial(
+            two,
+            replace(LLAMA, width=2048, heads=16, hidden=5504, layers=3, words=32003),
+            replace(LLAMA, width=2048, heads=16, hidden=5504, layers=3, words=32064),
+            plain=True,
+        ),
+    ),
+    Case(MISALIGNED, "6 layers of 1026 in TF32; 1024", tf32),
+    Case(
+        BACKEND,
+        "ViT of 197 tokens, attention in float32; bfloat16",
+        partial(two, replace(VIT, attend=full_float32), VIT),
+    ),
+    Case(
+        BACKEND,
+        "Llama, `EFFICIENT_ATTENTION` alone; torch's choice",
+        partial(two, replace(LLAMA, attend=efficient_only), LLAMA),
+    ),
+    Case(
+        BACKEND,
+        "Llama, `FLASH_ATTENTION` alone; torch's choice",
+        partial(two, replace(LLAMA, attend=flash_only), LLAMA),
+    ),
+    Case(
+        BACKEND,
+        "Llama of width 1040, 8 heads of 130; width 1024",
+        partial(two, replace(LLAMA, width=1040), LLAMA),
+    ),
+    Case(
+        BACKEND,
+        "ViT with a mask of padding that masks nothing; without",
+        partial(two, replace(VIT, attend=all_true_padding), VIT),
+    ),
+    Case(
+        UNFUSED,
+        "Llama, attention written out; `is_causal`",
+        partial(two, replace(LLAMA, attend=written_out), LLAMA),
+    ),
+    Case(
+        BACKEND,
+        "Llama of 2048 tokens, a boolean causal mask; `is_causal`",
+        partial(
+            two,
+            replace(LLAMA, tokens=2048, attend=bool_mask),
+            replace(LLAMA, tokens=2048),
+        ),
+    ),
+    Case(
+        BACKEND,
+        "2 layers of it compiled",
+        partial(
+            two,
+            replace(LLAMA, layers=2, tokens=2048, attend=bool_mask),
+            replace(LLAMA, layers=2, tokens=2048),
+            compiled=True,
+        ),
+    ),
+    Case(
+        MISALIGNED,
+        "2 layers compiled, 32003 words; 32064",
+        partial(
+            two,
+            replace(LLAMA, layers=2, words=32003),
+            replace(LLAMA, layers=2, words=32064),
+            compiled=True,
+        ),
+    ),
+    Case(
+        MISALIGNED,
+        "2 layers compiled, hidden layers of 2730; 2752",
+        partial(
+            two, replace(LLAMA, layers=2, hidden=2730), replace(LLAMA, layers=2), compiled=True
+        ),
+    ),
 )

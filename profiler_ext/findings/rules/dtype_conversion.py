@@ -34,39 +34,41 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU, whose kernels do more than one thing")
     converts = facts.all_places(_converts) & ~facts.named(classify.is_memory_work)
     converts |= facts.named(_is_conversion)
-    converts &= facts.all_places(_is_implicit) & ~_casts_inputs(facts)
+    converts &= facts.all_places(_is_implicit) & ~_of_mixed_precision(facts)
     launches = np.flatnonzero(facts.in_steps(converts))
     return (_candidate(facts, launches),) if len(launches) else ()
 
 
-def _casts_inputs(facts: Facts) -> Rows:
-    """Tell which launches cast what their compiled graph gets, once a step: mixed precision itself.
+def _of_mixed_precision(facts: Facts) -> Rows:
+    """Tell which launches cast what a compiled training graph gets or returns, once a step.
 
-    Autocast keeps parameters in float32 for the optimizer, and reads each of them once to cast it.
+    Autocast keeps parameters in float32 for the optimizer: each is read once to cast it, and its
+    gradient is written in float32.
     """
     launches, steps = facts.launches, max(len(facts.analysis.steps), 1)
     known = ~(np.ma.getmaskarray(launches.graph) | np.ma.getmaskarray(launches.call_site))
     rows = np.flatnonzero(facts.in_steps(known))
-    pairs = list(
-        zip(launches.graph.data[rows].tolist(), launches.call_site.data[rows].tolist(), strict=True)
-    )
-    calls = Counter(pairs)
+    columns = launches.graph.data[rows].tolist(), launches.call_site.data[rows].tolist()
+    pairs = list(zip(*columns, strict=True))
+    graphs = facts.analysis.recording.graphs
     once = {
         (graph, site)
-        for (graph, site), count in calls.items()
-        if count <= steps and _reads_inputs(facts.analysis.recording.graphs[graph], site)
+        for (graph, site), count in Counter(pairs).items()
+        if count <= steps and not graphs[graph].is_inference and _is_border(graphs[graph], site)
     }
     result = np.zeros(len(launches), np.bool_)
     result[rows] = [pair in once for pair in pairs]
     return result
 
 
-def _reads_inputs(graph: GraphInstance, site: int) -> bool:
-    """Tell whether a call site computes of the graph's inputs alone."""
+def _is_border(graph: GraphInstance, site: int) -> bool:
+    """Tell whether a call site reads the graph's inputs alone, or only makes its outputs."""
     known = nodes_of(graph)
-    own = graph.call_sites[site].nodes
-    read = {name for node in own if node in known for name in known[node].inputs} - set(own)
-    return all(name not in known or known[name].target == "placeholder" for name in read)
+    own = set(graph.call_sites[site].nodes)
+    read = {name for node in own & known.keys() for name in known[node].inputs} - own
+    if all(name not in known or known[name].target == "placeholder" for name in read):
+        return True
+    return not any(own & set(node.inputs) for node in known.values() if node.name not in own)
 
 
 def _converts(place: analysis.Place) -> bool:
@@ -113,7 +115,9 @@ RULE = Rule(
     means="Launches that only convert from one dtype to another, at lines without `.to()`, "
     "`.float()` or `dtype=`.",
     because="Under autocast each forward casts the parameters of its matrix products again, and "
-    "each backward casts their gradients back. Mixed dtypes in one expression are promoted.",
+    "each backward casts their gradients back. Mixed dtypes in one expression are promoted. Casts "
+    "of a compiled training step's parameters and gradients, once a step, are mixed precision "
+    "itself and not reported.",
     remedy="Keep parameters in the dtype of the computation (`model.to(torch.bfloat16)`, with an "
     "optimizer that keeps the state that it needs in float32). Under autocast several "
     "micro-batches in one `autocast` block share the cast parameters.",
