@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.cases import Case, Pair, Sizes, training
+from benchmarks.models import channels_last
 from benchmarks.steps import Step
 
 MISALIGNED, BACKEND, UNFUSED = "misaligned_matmul", "attention_backend", "unfused_attention"
@@ -184,7 +185,8 @@ def classes(sizes: Sizes) -> Pair:
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
             nn.Linear(width, count),
-        ).to(sizes.device, torch.bfloat16, memory_format=torch.channels_last)
+        )
+        model = channels_last(model.to(sizes.device, torch.bfloat16))
         images = torch.randn(batch, 3, side, side, device=sizes.device, dtype=torch.bfloat16)
         images = images.to(memory_format=torch.channels_last)
         return training(model, forward=lambda: model(images).float().square().mean())

@@ -32,6 +32,7 @@ _FLOAT32_KERNEL = re.compile(r"fmha_cutlass[FB]_f32_")
 # The second value after the traits of torch's flash kernel
 _FLASH_DROPOUT = re.compile(r"flash_fwd_kernel<Flash_fwd_kernel_traits<.*?>\s*,\s*true\b")
 _FLASH = "flash"
+_GIVES_MASK = re.compile(r"attn_mask\s*=\s*(?!None\b)")
 _CAUSAL_OPS = frozenset({"aten::tril", "aten::triu", "aten::tril_", "aten::triu_"})
 _UNKNOWN_ODD = 1  # a head dim that torch pads, where the recording has no shapes
 # A part of a line's attention that is worth a word without an estimate
@@ -174,7 +175,7 @@ def _of_op(facts: Facts, launch: int, call: _Call) -> _Call:
     inputs = op_inputs.inputs_of(trace.raw, trace.events.position[around])
     given = inputs.distinct[int(inputs.codes[0])]
     if given is None or len(given) < 4:
-        return _by_ops_within(facts, int(around[0]), call)
+        return _by_ops_within(facts, launch, int(around[0]), call)
     return _with_sizes(call, given[0].sizes, None if given[3].dtype is None else given[3])
 
 
@@ -198,19 +199,21 @@ def _is_shared(mask: op_inputs.OpInput) -> bool:
     return is_one and rows == columns and all(mask.strides[-2:])
 
 
-def _by_ops_within(facts: Facts, around: int, call: _Call) -> _Call:
+def _by_ops_within(facts: Facts, launch: int, around: int, call: _Call) -> _Call:
     """Return the call with what torch does within it: it pads heads, and converts a mask."""
     events = facts.analysis.recording.trace.events
     within = (events.start_ns >= events.start_ns[around]) & (events.end_ns <= events.end_ns[around])
     within &= events.thread == events.thread[around]
     names = {events.name.strings[code] for code in np.unique(events.name.codes[within]).tolist()}
-    now, is_shared = call.now, False
-    if "aten::where" in names:
-        now = replace(now, mask="bool")
-        is_shared = not _CAUSAL_OPS.isdisjoint(events.name.strings)
     if "aten::pad" in names and call.backend == _FLASH:
-        now = replace(now, head_dim=_UNKNOWN_ODD)
-    return replace(call, now=now, mask_is_shared=is_shared)
+        return replace(call, now=replace(call.now, head_dim=_UNKNOWN_ODD))
+    code = facts.place(launch).code or ""
+    makes_causal = not _CAUSAL_OPS.isdisjoint(events.name.strings)
+    if "aten::where" in names:
+        return replace(call, now=replace(call.now, mask="bool"), mask_is_shared=makes_causal)
+    if call.backend != _FLASH and makes_causal and _GIVES_MASK.search(code):
+        return replace(call, now=replace(call.now, mask="float"), mask_is_shared=True)
+    return call
 
 
 def _with_padding(facts: Facts, launches: Ints) -> Ints:
@@ -271,6 +274,7 @@ RULE = Rule(
     "to it (`benchmarks/library_kernels.py`, measured on an H100), at the nearest length and head "
     "dim, or for common ones where a recording has no shapes. A mask is taken to be causal if it "
     "is one square for all heads and sequences, or if the recording calls `tril` or `triu`. Other "
-    "masks, and biases, are reported without an estimate.",
+    "masks, and biases, are reported without an estimate; a mask that is added needs `--shapes` "
+    "to be seen in eager code that does not make it with `tril` or `triu`.",
     judge=_judge,
 )
