@@ -256,4 +256,4 @@ def test_casts_of_parameters_are_a_flaw_in_inference_alone() -> None:
         for name in ("gpt_graphs", "infer_default")
     )
     assert is_silent(dtype_conversion.RULE, graphs)
-    assert judged(dtype_conversion.RULE, infer).found
+    assert judged(dtype_conversion.RULE, infer).ranked
