@@ -205,7 +205,7 @@ def test_attention_in_float32_would_be_many_times_as_fast_in_bfloat16() -> None:
     assert part is not None
     assert part < 0.15
     assert found.est_saving_ns == int((1 - part) * 900 * US)
-    assert found.summary == "attention by the efficient kernel because of float32"
+    assert found.summary == "slow attention, by the efficient kernel: float32"
 
 
 def test_a_mask_that_is_one_square_is_taken_to_be_causal() -> None:

@@ -234,7 +234,7 @@ def _candidate(
     longest = facts.longest(launches)
     faster = () if part is None else _faster(part)
     return Candidate(
-        summary=f"attention by the {call.backend} kernel because of {' and '.join(causes)}",
+        summary=f"slow attention, by the {call.backend} kernel: {' and '.join(causes)}",
         est_saving_ns=saved_ns,
         saving_per=SavingPer.STEP if part is not None else SavingPer.UNKNOWN,
         confidence=Confidence.ESTIMATED,

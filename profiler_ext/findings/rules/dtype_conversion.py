@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts, Rows, location_of
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, launching
 from profiler_ext.kineto import classify
@@ -34,31 +34,31 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU, whose kernels do more than one thing")
     converts = facts.all_places(_converts) & ~facts.named(classify.is_memory_work)
     converts |= facts.named(_is_conversion)
-    converts &= facts.all_places(_is_implicit) & ~_of_mixed_precision(facts)
-    launches = np.flatnonzero(facts.in_steps(converts))
+    converts &= facts.all_places(_is_implicit)
+    launches = _without_mixed_precision(facts, np.flatnonzero(facts.in_steps(converts)))
     return (_candidate(facts, launches),) if len(launches) else ()
 
 
-def _of_mixed_precision(facts: Facts) -> Rows:
-    """Tell which launches cast what a compiled training graph gets or returns, once a step.
+def _without_mixed_precision(facts: Facts, rows: events.Ints) -> events.Ints:
+    """Leave out casts of what a compiled training graph gets or returns, once a step.
 
     Autocast keeps parameters in float32 for the optimizer: each is read once to cast it, and its
     gradient is written in float32.
     """
-    launches, steps = facts.launches, max(len(facts.analysis.steps), 1)
-    known = ~(np.ma.getmaskarray(launches.graph) | np.ma.getmaskarray(launches.call_site))
-    rows = np.flatnonzero(facts.in_steps(known))
-    columns = launches.graph.data[rows].tolist(), launches.call_site.data[rows].tolist()
-    pairs = list(zip(*columns, strict=True))
-    graphs = facts.analysis.recording.graphs
+    graph, site = facts.launches.graph, facts.launches.call_site
+    # By place, too: equal blocks share a graph, each with parameters of its own
+    columns = (
+        each[rows].tolist() for each in (graph.filled(-1), site.filled(-1), facts.main_place)
+    )
+    calls = list(zip(*columns, strict=True))
+    steps, graphs = len(facts.analysis.steps), facts.analysis.recording.graphs
     once = {
-        (graph, site)
-        for (graph, site), count in Counter(pairs).items()
-        if count <= steps and not graphs[graph].is_inference and _is_border(graphs[graph], site)
+        (graph, site, place)
+        for (graph, site, place), count in Counter(calls).items()
+        if min(graph, site) >= 0 and count <= steps
+        if not graphs[graph].is_inference and _is_border(graphs[graph], site)
     }
-    result = np.zeros(len(launches), np.bool_)
-    result[rows] = [pair in once for pair in pairs]
-    return result
+    return rows[np.array([call not in once for call in calls], np.bool_)]
 
 
 def _is_border(graph: GraphInstance, site: int) -> bool:

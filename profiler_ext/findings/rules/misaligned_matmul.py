@@ -220,9 +220,7 @@ def _candidate(facts: Facts, launches: Ints, judged: Mapping[int, _Expected]) ->
         ),
         evidence=(
             *count_and_time(facts, launches),
-            Figure(
-                "padded they are faster by", 1 / max(float(parts.mean()), 0.01), FigureUnit.TIMES
-            ),
+            Figure("padded, faster by", 1 / max(float(parts.mean()), 0.01), FigureUnit.TIMES),
             Figure("measured on", source, FigureUnit.TEXT),
         ),
         launches=launches,
