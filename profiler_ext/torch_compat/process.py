@@ -327,6 +327,15 @@ def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def compiled_optimizer(edge: FrameType) -> Any | None:
+    """Return the optimizer whose method ``step`` was given to ``torch.compile``, if it was one."""
+    if not running_names.COMPILING.is_available():
+        return None
+    owner = _attribute_or_none(running_names.COMPILING.given(edge), "__self__")
+    optimizer: type = torch.optim.Optimizer
+    return owner if issubclass(type(owner), optimizer) else None
+
+
 def live_artifacts() -> list[Any]:
     """Return the compiled graphs that are still referenced, and so may run.
 
