@@ -34,6 +34,7 @@ from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes
 from benchmarks.findings_outcomes import Outcome, outcome_of, table
 from benchmarks.flaws import CASES
 from benchmarks.flaws_eager import EAGER
+from benchmarks.flaws_library import HELD_OUT, LIBRARY
 from benchmarks.flaws_once import ONCE, OnceCase
 from benchmarks.flaws_tuned import TUNED
 from benchmarks.steps import Step, recorded, synchronize
@@ -179,7 +180,7 @@ def main() -> int:
     if options.once is not None:
         _tell_once(options.once, sizes_of(options))
         return 0
-    return tell((*CASES, *EAGER, *TUNED, *ONCE), options)
+    return tell((*CASES, *EAGER, *TUNED, *LIBRARY, *HELD_OUT, *ONCE), options)
 
 
 def enable() -> None:

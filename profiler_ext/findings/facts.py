@@ -227,9 +227,24 @@ class Facts:
         all_places[shares.launch[~flags[shares.place]]] = False
         return all_places
 
+    def mainly(self, predicate: Callable[[Place], bool]) -> Rows:
+        """Return which launches have their largest share at a place of one kind."""
+        flags = np.array([*map(predicate, self.analysis.places), False], np.bool_)
+        result: Rows = flags[self.main_place]  # the last one where there is no place
+        return result
+
     def named(self, predicate: Callable[[str], bool]) -> Rows:
         """Return which launches have a name of one kind."""
         return flag_rows(self.launches.name, predicate)
+
+    def of_op(self, predicate: Callable[[str], bool]) -> Rows:
+        """Return which launches have an ``innermost_op`` of one kind."""
+        events, op = self.analysis.recording.trace.events, self.launches.op_event
+        by_place = self.mainly(lambda place: predicate(place.aten_op or ""))
+        flags = np.array([*map(predicate, events.name.strings), False], np.bool_)
+        by_event = flags[np.append(events.name.codes, -1)[op.filled(-1)]]
+        is_by_event = self.launches.scope.where(Scope.EAGER) & ~np.ma.getmaskarray(op)
+        return np.where(is_by_event, by_event, by_place)
 
     def in_steps(self, rows: Rows) -> Rows:
         """Return which of these launches were enqueued in a profiled step."""

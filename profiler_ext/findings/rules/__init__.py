@@ -5,6 +5,7 @@ from typing import Final
 from profiler_ext.findings.rule import Rule
 from profiler_ext.findings.rules import (
     allocating,
+    attention_backend,
     autotuning,
     compiling,
     data_loader,
@@ -18,6 +19,7 @@ from profiler_ext.findings.rules import (
     late_rank,
     launch_bound,
     layout_conversion,
+    misaligned_matmul,
     pageable_copy,
     recompilation,
     recompute,
@@ -42,8 +44,10 @@ RULES: Final[tuple[Rule, ...]] = (
     late_rank.RULE,
     graph_break.RULE,
     fp32_matmul.RULE,
+    misaligned_matmul.RULE,
     far_from_roofline.RULE,
     unfused_attention.RULE,
+    attention_backend.RULE,
     uncompiled.RULE,
     eager_beside_compiled.RULE,
     autotuning.RULE,
