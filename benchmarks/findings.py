@@ -6,8 +6,8 @@ other one is recorded too, and the rule must be silent there. A recording leaves
 where it waits for its CPU (``benchmarks/afterwards.py``), so one case a process tells most: with
 ``--apart`` each has its own.
 
-    python benchmarks/findings.py [--tiny] [--rounds 7] [--only RULE ...] [--nth N] [--unseen]
-        [--apart] [--out DIR]
+    python benchmarks/findings.py [--tiny] [--rounds 7] [--only RULE ...] [--nth N] [--apart]
+        [--cases {rules,launches,unseen}] [--out DIR]
 
 Prints a table in Markdown, and writes the sessions and what it measured into DIR. It ends with 1
 where a prediction is wrong by more than a factor of two, or a rule speaks of the remedied step.
@@ -50,6 +50,12 @@ WARM_UP = 4
 RECORDED = 5
 BLOCK_S = 0.15
 MOST_STEPS = 40
+# Beside those of each rule, launches and waits in loops; and such that no rule was fitted to
+CASES_BY_NAME: dict[str, tuple[Case | OnceCase, ...]] = {
+    "rules": (*CASES, *EAGER, *TUNED, *ONCE),
+    "launches": LAUNCHES,
+    "unseen": LAUNCHES_UNSEEN,
+}
 
 
 def tried(case: Case | OnceCase, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
@@ -185,14 +191,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_options(parser, rounds=7)
     parser.add_argument("--once", help=argparse.SUPPRESS)
-    parser.add_argument("--unseen", action="store_true", help="what no rule was fitted to")
+    parser.add_argument("--cases", choices=CASES_BY_NAME, default="rules")
     options = parser.parse_args()
     enable()
     if options.once is not None:
         _tell_once(options.once, sizes_of(options))
         return 0
-    cases = (*CASES, *EAGER, *TUNED, *ONCE, *LAUNCHES)
-    return tell(LAUNCHES_UNSEEN if options.unseen else cases, options)
+    return tell(CASES_BY_NAME[options.cases], options)
 
 
 def enable() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from profiler_ext.findings.facts import (
     CannotJudge,
@@ -37,7 +38,8 @@ def _step_with_and_without_waits(facts: Facts) -> tuple[int, int]:
     if facts.replay is None:
         return 0, 0
     slowdown = facts.training.slowdown
-    with_ns, without_ns = (facts.replay.step_ns(slowdown, waits=waits) for waits in (True, False))
+    without = replace(facts.replay.unchanged, waits=~facts.replay.waits.is_for_value)
+    with_ns, without_ns = (facts.replay.step_ns(slowdown, each) for each in (None, without))
     return max(with_ns, facts.busy_ns), max(without_ns, facts.busy_ns)
 
 
