@@ -7,7 +7,7 @@ groups with a larger one, so that no time is saved twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from statistics import median_low
@@ -15,8 +15,9 @@ from statistics import median_low
 import numpy as np
 
 from profiler_ext.findings.critical_path import NO_ROW, Remedied
-from profiler_ext.findings.facts import Facts, location_of
-from profiler_ext.findings.finding import Location
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of, median_per_step
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.rule import Candidate
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Interned, Ints, flag_rows
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -50,10 +51,45 @@ class LaunchGroup:
     busy_kept: float
     saving_ns: int = 0
 
+    def idle(self, facts: Facts) -> Ints:
+        """Return the pieces of idle time that its launches ended."""
+        return facts.idle_before(self.launches)
+
 
 def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
-    """Return the groups of a session, the largest saving first; they are found once."""
+    """Return the groups of a session, the largest saving first; they are computed once."""
     return facts.analysis.derived.once("launch groups", lambda: tuple(_replayed(facts)))
+
+
+def candidates_of(
+    facts: Facts, kind: Kind, make: Callable[[LaunchGroup], tuple[str, str]]
+) -> Iterable[Candidate] | CannotJudge:
+    """Return a candidate for each group of a kind, with the summary and remedy made for it."""
+    if not facts.on_device:
+        return CannotJudge("the launches ran on the CPU, which waits for no launch")
+    groups = [each for each in launch_groups(facts) if each.kind is kind and each.saving_ns]
+    return [_candidate(facts, each, *make(each)) for each in groups]
+
+
+def _candidate(facts: Facts, group: LaunchGroup, summary: str, remedy: str) -> Candidate:
+    busy_ns = facts.median_per_step(group.launches, facts.launches.duration_ns[group.launches])
+    idle = group.idle(facts)
+    idle_ns = median_per_step(facts, idle)
+    return Candidate(
+        summary=summary,
+        est_saving_ns=group.saving_ns,
+        busy_ns=int((1 - group.busy_kept) * busy_ns),
+        confidence=Confidence.ESTIMATED,
+        remedy=remedy,
+        location=group.location,
+        evidence=(
+            Figure("launches a step", facts.launches_per_step(group.launches)),
+            Figure("they take", busy_ns, FigureUnit.NS),
+            Figure("idle before them, as recorded", idle_ns, FigureUnit.NS),
+        ),
+        launches=group.launches,
+        idle=idle,
+    )
 
 
 def _replayed(facts: Facts) -> Iterator[LaunchGroup]:

@@ -19,6 +19,8 @@ from profiler_ext.findings.rules import (
     launch_bound,
     layout_conversion,
     pageable_copy,
+    per_parameter_optimizer,
+    python_loop,
     recompilation,
     recompute,
     repeated_reduction,
@@ -32,6 +34,8 @@ from profiler_ext.findings.rules import (
 )
 
 RULES: Final[tuple[Rule, ...]] = (
+    per_parameter_optimizer.RULE,
+    python_loop.RULE,
     launch_bound.RULE,
     synchronisation.RULE,
     data_loader.RULE,
