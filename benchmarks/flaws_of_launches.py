@@ -106,17 +106,21 @@ _MODELS = {"gpt": _gpt, "resnet": _resnet}
 
 
 def per_parameter(
-    sizes: Sizes, model: str, batch: int, make: type[torch.optim.Optimizer], **size: int
+    sizes: Sizes, model: str, batch: int, make: Callable[..., torch.optim.Optimizer], **size: int
 ) -> Pair:
     """The optimizer updates one parameter after the other; fused, or foreach on the CPU."""
 
     def made(**options: Any) -> Step:
         own, loss = _MODELS[model](sizes, batch, **size)
-        words = {"momentum": 0.9} if make is torch.optim.SGD else {}
+        words: dict[str, Any] = {"momentum": 0.9} if make is torch.optim.SGD else {}
         return trained(own, partial(make, lr=1e-5, **words, **options), loss)
 
     remedy = {"foreach": True} if sizes.is_tiny else {"fused": True}
     return Pair(made(foreach=False), made(**remedy))
+
+
+def _grads(model: nn.Module) -> list[torch.Tensor]:
+    return [each.grad for each in model.parameters() if each.grad is not None]
 
 
 def clipping(sizes: Sizes, batch: int, *, reads: bool, **size: int) -> Pair:
@@ -124,13 +128,13 @@ def clipping(sizes: Sizes, batch: int, *, reads: bool, **size: int) -> Pair:
 
     def looped(model: nn.Module) -> None:
         if reads:
-            total = sum(p.grad.norm().item() ** 2 for p in model.parameters()) ** 0.5
+            total = sum(grad.norm().item() ** 2 for grad in _grads(model)) ** 0.5
             scale = min(1.0, 1.0 / (total + 1e-6))
         else:
-            norms = [p.grad.norm() for p in model.parameters()]
+            norms = [grad.norm() for grad in _grads(model)]
             scale = (1.0 / (torch.stack(norms).norm() + 1e-6)).clamp(max=1.0)
-        for parameter in model.parameters():
-            parameter.grad.mul_(scale)
+        for grad in _grads(model):
+            grad.mul_(scale)
 
     def made(clip: Callable[[nn.Module], object]) -> Step:
         model, loss = _gpt(sizes, batch, **size)
@@ -145,10 +149,10 @@ def norms_logged(sizes: Sizes, batch: int, **size: int) -> Pair:
     log: list[Any] = []
 
     def looped(model: nn.Module) -> None:
-        log[:] = [p.grad.norm().item() for p in model.parameters()]
+        log[:] = [grad.norm().item() for grad in _grads(model)]
 
     def at_once(model: nn.Module) -> None:
-        log[:] = torch._foreach_norm([p.grad for p in model.parameters()])
+        log[:] = torch._foreach_norm(_grads(model))
 
     def made(look: Callable[[nn.Module], object]) -> Step:
         model, loss = _gpt(sizes, batch, **size)
@@ -158,13 +162,13 @@ def norms_logged(sizes: Sizes, batch: int, **size: int) -> Pair:
 
 
 @torch.no_grad()
-def _average(kept: list[torch.Tensor], new: list[nn.Parameter]) -> None:
+def _average(kept: list[torch.Tensor], new: list[torch.Tensor]) -> None:
     for own, value in zip(kept, new, strict=True):
         own.mul_(0.999).add_(value, alpha=0.001)
 
 
 @torch.no_grad()
-def _average_at_once(kept: list[torch.Tensor], new: list[nn.Parameter]) -> None:
+def _average_at_once(kept: list[torch.Tensor], new: list[torch.Tensor]) -> None:
     torch._foreach_mul_(kept, 0.999)
     torch._foreach_add_(kept, new, alpha=0.001)
 
@@ -172,9 +176,9 @@ def _average_at_once(kept: list[torch.Tensor], new: list[nn.Parameter]) -> None:
 def averaging(sizes: Sizes, model: str, batch: int, **size: int) -> Pair:
     """A moving average of each parameter by itself; of all at once."""
 
-    def made(average: Callable[[list[torch.Tensor], list[nn.Parameter]], None]) -> Step:
+    def made(average: Callable[[list[torch.Tensor], list[torch.Tensor]], None]) -> Step:
         own, loss = _MODELS[model](sizes, batch, **size)
-        new = list(own.parameters())
+        new: list[torch.Tensor] = list(own.parameters())
         kept = [each.detach().clone() for each in new]
         return trained(own, adamw(sizes), loss, after=lambda: average(kept, new))
 
@@ -361,8 +365,8 @@ LAUNCHES = (
     ),
     Case(
         _WAIT,
-        "GPT, 8 micro-batches of 4 x 512 tokens, each loss read; added up",
-        partial(micro_steps, count=8, batch=4),
+        "GPT, 4 micro-batches of 16 x 512 tokens, each loss read; added up",
+        partial(micro_steps, count=4, batch=16),
     ),
     Case(_WAIT, "GPT, 16 x 512 tokens, the loss printed; kept", partial(printing, batch=16)),
     Case(
@@ -409,8 +413,8 @@ LAUNCHES_UNSEEN = (
     ),
     Case(
         _WAIT,
-        "GPT, 4 micro-batches of 6 x 512 tokens, each loss read; added up",
-        partial(micro_steps, count=4, batch=6, layers=16),
+        "GPT, 8 micro-batches of 12 x 512 tokens, each loss read; added up",
+        partial(micro_steps, count=8, batch=12, layers=8, width=1024),
     ),
     Case(
         _WAIT,

@@ -226,16 +226,17 @@ class Replay:
         ready_ns, run_ns = at_launch + waited[self._waited], np.cumsum(busy_ns)
         return self._usual(np.maximum.accumulate(ready_ns - run_ns + busy_ns) + run_ns)
 
-    def _after(self, remedied: Remedied | None) -> tuple[Floats | Ints, Floats | Ints, Floats]:
+    def _after(self, remedied: Remedied | None) -> tuple[Floats, Floats, Floats]:
         """Return the CPU's work until each launch and wait, and the launches' device time."""
-        wait_work_ns, busy_ns = self._worked_ns(self._waits.start_ns), self._busy_ns * 1.0
+        wait_work_ns = self._worked_ns(self._waits.start_ns).astype(np.float64)
+        work_ns, busy_ns = self._work_ns.astype(np.float64), self._busy_ns.astype(np.float64)
         if remedied is None or not len(self._rows):
-            return self._work_ns, wait_work_ns, busy_ns
+            return work_ns, wait_work_ns, busy_ns
         gone = 1 - remedied.cpu[self._rows]
-        gone_ns = np.cumsum(gone * np.diff(self._work_ns, prepend=self._work_ns[:1]))
-        at_waits_ns = np.interp(wait_work_ns, self._work_ns, gone_ns)
+        gone_ns = np.cumsum(gone * np.diff(work_ns, prepend=work_ns[:1]))
+        at_waits_ns = np.interp(wait_work_ns, work_ns, gone_ns)
         busy_ns = busy_ns * remedied.busy[self._rows]
-        return self._work_ns - gone_ns, wait_work_ns - at_waits_ns, busy_ns
+        return work_ns - gone_ns, wait_work_ns - at_waits_ns, busy_ns
 
     def _usual(self, through_ns: Floats | Ints) -> int:
         """Return the usual step time, given each launch's end."""

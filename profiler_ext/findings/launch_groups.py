@@ -14,29 +14,47 @@ from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.critical_path import NO_ROW, Remedied
-from profiler_ext.findings.facts import CannotJudge, Facts, location_of, median_per_step
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.critical_path import NO_ROW, Floats, Remedied
+from profiler_ext.findings.facts import (
+    FUSED_AWAY,
+    CannotJudge,
+    Facts,
+    eager_kernels,
+    idle_by_line,
+    idle_pieces,
+    location_of,
+    median_per_step,
+)
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Interned, Ints, flag_rows
-from profiler_ext.records.vocabulary import Phase, Scope
+from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 
 _MIN_OPTIMIZER_LAUNCHES = 32
 _MIN_CALLS = 8  # fewer calls of a line in one forward are no loop
 _MIN_TENSORS = 16
+_MIN_EAGER = 16
+_MIN_COMPILED = 0.1
+_READ = "aten::_local_scalar_dense"
 # A loop's body has fewer lines; a model that runs several times has more
 _MAX_BODY_LAUNCHES = 48
 _FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
 _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
 
 
+_Line = tuple[str | None, int | None, str | None]
+_Function = tuple[str | None, str | None, str | None]
+
+
 class Kind(Enum):
     """Whose launches a group has."""
 
-    OPTIMIZER = auto()
-    TENSORS = auto()
-    CALLS = auto()
+    OPTIMIZER = auto()  # an optimizer that updates parameters one by one
+    TENSORS = auto()  # a loop over tensors outside of forward and backward
+    CALLS = auto()  # a loop in a forward
+    EAGER = auto()  # what runs eagerly next to compiled graphs
+    READS = auto()  # reads of single values, for which the CPU waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +65,8 @@ class LaunchGroup:
     location: Location  # the line with most of them
     launches: Ints
     count: int  # of parameters, tensors or calls a step
-    cpu_kept: float
-    busy_kept: float
+    cpu_kept: Floats | float  # the part of the CPU's time since the launch before that is left
+    busy_kept: float  # the part of the device's time
     saving_ns: int = 0
 
     def idle(self, facts: Facts) -> Ints:
@@ -57,8 +75,31 @@ class LaunchGroup:
 
 
 def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
-    """Return the groups of a session, the largest saving first; they are computed once."""
-    return facts.analysis.derived.once("launch groups", lambda: tuple(_replayed(facts)))
+    """Return the groups of a session, the largest saving first."""
+    return _once(facts).groups
+
+
+def idle_without_ns(facts: Facts) -> int:
+    """Return the device's idle time in a step without all groups, in a replay."""
+    return _once(facts).idle_ns
+
+
+def lines_that_wait(facts: Facts) -> dict[Location, Ints]:
+    """Return the idle pieces that each line causes at which the CPU waits for the device."""
+    rows = idle_pieces(facts, IdleCause.SYNCHRONISATION, IdleCause.AFTER_SYNCHRONISATION)
+    return idle_by_line(facts, rows, facts.analysis.idle.cause_place)
+
+
+def waits_in(facts: Facts, group: LaunchGroup) -> bool:
+    """Tell whether the group is a loop whose line waits for each of its tensors."""
+    waiting = {(each.file, each.line) for each in lines_that_wait(facts)}
+    own = group.location.file, group.location.line
+    is_read = flag_rows(_ops(facts, group.launches), lambda name: name == _READ)
+    return group.kind is Kind.TENSORS and bool(is_read.any()) and own in waiting
+
+
+def _once(facts: Facts) -> _Replayed:
+    return facts.analysis.derived.once("launch groups", lambda: _replayed(facts))
 
 
 def candidates_of(
@@ -67,8 +108,8 @@ def candidates_of(
     """Return a candidate for each group of a kind, with the summary and remedy made for it."""
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, which waits for no launch")
-    groups = [each for each in launch_groups(facts) if each.kind is kind and each.saving_ns]
-    return [_candidate(facts, each, *make(each)) for each in groups]
+    groups = (each for each in launch_groups(facts) if each.kind is kind and each.saving_ns)
+    return [_candidate(facts, each, *make(each)) for each in groups if not waits_in(facts, each)]
 
 
 def _candidate(facts: Facts, group: LaunchGroup, summary: str, remedy: str) -> Candidate:
@@ -92,34 +133,88 @@ def _candidate(facts: Facts, group: LaunchGroup, summary: str, remedy: str) -> C
     )
 
 
-def _replayed(facts: Facts) -> Iterator[LaunchGroup]:
-    """Yield the groups with what each saves on top of those before it, the largest first."""
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """The groups with their savings, and the step that is left without all of them."""
+
+    groups: tuple[LaunchGroup, ...]
+    idle_ns: int  # of the device in that step
+
+
+def _replayed(facts: Facts) -> _Replayed:
+    """Replay the step without one group after the other, that of the largest saving first."""
     replay, slowdown = facts.replay, facts.training.slowdown
     if replay is None:
-        return
-    left = list(_groups(facts))
-    now, now_ns = replay.unchanged, max(replay.step_ns(slowdown), facts.busy_ns)
+        return _Replayed((), facts.idle_ns)
+
+    def step_ns(each: Remedied) -> tuple[int, int]:
+        busy_ns = facts.busy_ns * _busy_part(facts, each)
+        return max(replay.step_ns(slowdown, each), int(busy_ns)), int(busy_ns)
+
+    groups, left, now = [], list(_groups(facts)), replay.unchanged
+    now_ns, busy_ns = step_ns(now)
     while left:
-        after = [now.joined(remedied(facts, each)) for each in left]
-        took_ns = [replay.step_ns(slowdown, each) for each in after]
-        best = int(np.argmin(took_ns))
-        yield replace(left.pop(best), saving_ns=max(now_ns - took_ns[best], 0))
-        now, now_ns = after[best], min(now_ns, took_ns[best])
+        after = [now.joined(_remedied(facts, each)) for each in left]
+        took_ns = [step_ns(each) for each in after]
+        best = min(range(len(left)), key=lambda at: took_ns[at])
+        groups.append(replace(left.pop(best), saving_ns=max(now_ns - took_ns[best][0], 0)))
+        now, now_ns, busy_ns = after[best], min(now_ns, took_ns[best][0]), took_ns[best][1]
+    return _Replayed(tuple(groups), max(now_ns - busy_ns, 0))
 
 
-def remedied(facts: Facts, group: LaunchGroup) -> Remedied:
+def _busy_part(facts: Facts, remedied: Remedied) -> float:
+    duration_ns = np.where(facts.launches.in_steps, facts.launches.duration_ns, 0)
+    return float((duration_ns * remedied.busy).sum() / max(int(duration_ns.sum()), 1))
+
+
+def _remedied(facts: Facts, group: LaunchGroup) -> Remedied:
     """Return what is left once a group's launches are merged."""
-    cpu, busy = np.ones(len(facts.launches)), np.ones(len(facts.launches))
+    cpu, busy, waits = np.ones(len(facts.launches)), np.ones(len(facts.launches)), None
     cpu[group.launches], busy[group.launches] = group.cpu_kept, group.busy_kept
-    return Remedied(cpu, busy)
+    if group.kind is Kind.READS and facts.replay is not None:
+        waits = ~facts.replay.waits.is_for_value
+    return Remedied(cpu, busy, waits)
 
 
 def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     launches = facts.launches
-    eager = facts.in_steps(launches.scope.where(Scope.EAGER))
-    yield from _optimizer(facts, np.flatnonzero(eager & launches.phase.where(Phase.OPTIMIZER)))
-    yield from _tensor_loops(facts, np.flatnonzero(eager & launches.phase.where(Phase.OTHER)))
-    yield from _call_loops(facts, np.flatnonzero(eager))
+    is_eager = facts.in_steps(launches.scope.where(Scope.EAGER))
+    eager = np.flatnonzero(is_eager)
+    yield from _optimizer(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OPTIMIZER)))
+    yield from _tensor_loops(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OTHER)))
+    yield from (_beside_compiled if _is_compiled(facts) else _call_loops)(facts, eager)
+    reads = eager[flag_rows(_ops(facts, eager), lambda name: name == _READ)]
+    if facts.replay is not None and facts.replay.waits.is_for_value.any():
+        count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
+        yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0)
+
+
+def _without_op(facts: Facts, launches: Ints) -> Floats:
+    """Return the part of the CPU's time since the launch before in which it was in no op of it."""
+    enqueued_ns, op = facts.pace.enqueued_ns, facts.launches.op_event[launches]
+    ordered = np.sort(enqueued_ns)
+    own_ns = enqueued_ns[launches]
+    before_ns = ordered[np.maximum(np.searchsorted(ordered, own_ns) - 1, 0)]
+    begin_ns = facts.analysis.recording.trace.events.start_ns[op.filled(0)]
+    begin_ns = np.where(np.ma.getmaskarray(op), own_ns, begin_ns)
+    left_ns = np.clip(begin_ns - before_ns, 0, own_ns - before_ns)
+    return left_ns / np.maximum(own_ns - before_ns, 1)
+
+
+def _is_compiled(facts: Facts) -> bool:
+    """Tell whether compiled graphs launch enough that the rest could be compiled with them."""
+    in_steps = facts.launches.in_steps
+    compiled = facts.launches.scope.where(Scope.COMPILED) & in_steps
+    return bool(compiled.sum() > _MIN_COMPILED * in_steps.sum())
+
+
+def _beside_compiled(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield what forward and backward launch eagerly at lines, where most is compiled."""
+    own = np.intersect1d(launches, eager_kernels(facts))
+    own = own[~facts.pace.is_critical[own]]  # its rule judges those by their device time
+    if facts.launches_per_step(own) >= _MIN_EAGER:
+        lines = len({_line(facts.place(each))[:2] for each in own.tolist()})
+        yield LaunchGroup(Kind.EAGER, _busiest(facts, own), own, lines, 0.15, 1 - FUSED_AWAY)
 
 
 def _optimizer(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
@@ -141,42 +236,41 @@ def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
 
 
 def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
-    """Yield the launches of lines that one forward calls many times, and those of their backward.
+    """Yield the launches of lines that one forward runs many times, and those of their backward."""
+    rounds: dict[_Function, dict[_Line, int]] = {}
+    for place, count in _repeated(facts, launches).items():
+        function = place.file, place.function, place.module_class
+        rounds.setdefault(function, {})[_line(place)] = count
+    for lines in rounds.values():
+        own = launches[[_line(facts.place(each)) in lines for each in launches.tolist()]]
+        modules = {module for _, _, module in lines}
+        count = median_low(lines.values()) * len(modules)
+        # What has more launches in a round is no loop in a model, but a model in a loop.
+        if facts.launches_per_step(own) <= _MAX_BODY_LAUNCHES * count:
+            yield LaunchGroup(Kind.CALLS, _busiest(facts, own), own, count, 1 / count, 0.5)
 
-    In a loop a line is called again and no backward, nor many other lines, lie in between.
-    """
-    place, ops = facts.main_place[launches], facts.launches.op_event[launches].filled(NO_ROW)
+
+def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
+    """Return the places that one forward runs often, and how often."""
     is_forward = facts.launches.phase.where(Phase.FORWARD)[launches]
-    run = np.cumsum(~is_forward)  # of launches of one forward it is the same
-    by_line: dict[tuple[int, int], set[int]] = {}
-    rows = zip(place[is_forward], run[is_forward], ops[is_forward], strict=True)
-    for at, of_run, op in rows:
-        by_line.setdefault((int(at), int(of_run)), set()).add(int(op))
-    often: dict[int, list[int]] = {}
-    for (at, _), calls in by_line.items():
-        if len(calls) >= _MIN_CALLS:
-            often.setdefault(at, []).append(len(calls))
-    loops: dict[tuple[str | None, str | None, str | None], list[int]] = {}
-    for at in often:
-        where = facts.analysis.places[at]
-        if where.line is not None:
-            loops.setdefault((where.file, where.function, where.module_class), []).append(at)
-    for own in loops.values():
-        yield from _call_loop(facts, launches, own, [max(often[at]) for at in own])
+    forward, run = launches[is_forward], np.cumsum(~is_forward)[is_forward]
+    place, ops = facts.main_place[forward], _ops(facts, forward).codes
+    event = facts.launches.op_event[forward].filled(NO_ROW)
+    calls: dict[tuple[int, int], dict[int, set[int]]] = {}
+    for at, of_run, op, of in zip(*(c.tolist() for c in (place, run, ops, event)), strict=True):
+        calls.setdefault((at, of_run), {}).setdefault(op, set()).add(of)
+    repeated: dict[Place, int] = {}
+    for (at, _), by_op in calls.items():
+        count, where = (
+            _least_frequent(np.array([*map(len, by_op.values())])),
+            facts.analysis.places[at],
+        )
+        if count >= _MIN_CALLS and where.line is not None:
+            repeated[where] = max(repeated.get(where, 0), count)
+    return repeated
 
 
-def _call_loop(
-    facts: Facts, launches: Ints, places: list[int], counts: list[int]
-) -> Iterator[LaunchGroup]:
-    lines = {_line(facts.analysis.places[at]) for at in places}
-    chosen = [_line(facts.place(each)) in lines for each in launches.tolist()]
-    own = launches[np.array(chosen, np.bool_)]
-    count = median_low(counts)
-    if facts.launches_per_step(own) <= _MAX_BODY_LAUNCHES * count:
-        yield LaunchGroup(Kind.CALLS, _busiest(facts, own), own, count, 1 / count, 0.5)
-
-
-def _line(place: Place) -> tuple[str | None, int | None, str | None]:
+def _line(place: Place) -> _Line:
     return place.file, place.line, place.module
 
 
@@ -207,5 +301,10 @@ def _ops(facts: Facts, launches: Ints) -> Interned:
 def _usual_count(facts: Facts, launches: Ints) -> int:
     """Return for how many tensors a step runs these: its least frequent op, of frequent ones."""
     counts = np.bincount(_ops(facts, launches).codes)
-    often = counts[counts * _FREQUENT >= counts.max(initial=0)]
-    return int(often[often > 0].min(initial=0)) // len(facts.analysis.steps)
+    return _least_frequent(counts) // len(facts.analysis.steps)
+
+
+def _least_frequent(counts: Ints) -> int:
+    """Return the least of these counts, without rare ones."""
+    often = counts[(counts > 0) & (counts * _FREQUENT >= counts.max(initial=0))]
+    return int(often.min()) if len(often) else 0

@@ -18,6 +18,7 @@ from profiler_ext.findings.facts import (
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.launch_groups import Kind, LaunchGroup, idle_without_ns, launch_groups
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
 from profiler_ext.records.events import Ints
 from profiler_ext.records.provenance import CallSite
@@ -67,12 +68,25 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     rows = idle_pieces(facts, *_LAUNCHING)
     of_ns = facts.step_ns - facts.training.overhead_ns
     slower_ns = max(facts.training.overhead_ns - facts.profiler_ns, 0)
-    est_saving_ns = idle_per_step(facts, rows) - slower_ns
+    est_saving_ns = _beside_groups(facts, idle_per_step(facts, rows) - slower_ns)
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
     is_stream = facts.launches_per_step(launches) >= _MIN_LAUNCHES
     if not is_stream or est_saving_ns < _MIN_IDLE * of_ns:
         return ()
+    merged = [facts.idle_before(each.launches) for each in _groups(facts)]
+    rows = np.setdiff1d(rows, np.concatenate([NO_ROWS, *merged]))
     return (_candidate(facts, rows, (est_saving_ns, of_ns), launches),)
+
+
+def _beside_groups(facts: Facts, est_saving_ns: int) -> int:
+    """Return what of the idle time the launches cost that other rules do not speak of."""
+    merged_ns = sum(each.saving_ns for each in _groups(facts))
+    left_ns = est_saving_ns - merged_ns
+    return min(left_ns, idle_without_ns(facts)) if merged_ns else left_ns
+
+
+def _groups(facts: Facts) -> list[LaunchGroup]:
+    return [each for each in launch_groups(facts) if each.saving_ns and each.kind is not Kind.READS]
 
 
 def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints) -> Candidate:
