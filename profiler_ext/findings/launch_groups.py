@@ -19,6 +19,7 @@ from profiler_ext.findings.facts import (
     FUSED_AWAY,
     CannotJudge,
     Facts,
+    Rows,
     eager_kernels,
     idle_by_line,
     idle_pieces,
@@ -198,7 +199,8 @@ def _without_op(facts: Facts, launches: Ints) -> Floats:
     begin_ns = facts.analysis.recording.trace.events.start_ns[op.filled(0)]
     begin_ns = np.where(np.ma.getmaskarray(op), own_ns, begin_ns)
     left_ns = np.clip(begin_ns - before_ns, 0, own_ns - before_ns)
-    return left_ns / np.maximum(own_ns - before_ns, 1)
+    kept: Floats = left_ns / np.maximum(own_ns - before_ns, 1)
+    return kept
 
 
 def _is_compiled(facts: Facts) -> bool:
@@ -211,16 +213,24 @@ def _is_compiled(facts: Facts) -> bool:
 def _beside_compiled(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield what forward and backward launch eagerly at lines, where most is compiled."""
     own = np.intersect1d(launches, eager_kernels(facts))
+    own = own[_is_single(facts, own)]
     own = own[~facts.pace.is_critical[own]]  # its rule judges those by their device time
     if facts.launches_per_step(own) >= _MIN_EAGER:
         lines = len({_line(facts.place(each))[:2] for each in own.tolist()})
         yield LaunchGroup(Kind.EAGER, _busiest(facts, own), own, lines, 0.15, 1 - FUSED_AWAY)
 
 
+def _is_single(facts: Facts, launches: Ints) -> Rows:
+    """Flag launches of torch's ops on one tensor, which no op on a list of tensors calls."""
+    outer = (facts.place(each).aten_op or "" for each in launches.tolist())
+    is_torchs = [op.startswith("aten") and not op.startswith(_MERGED_OPS) for op in outer]
+    is_merged = flag_rows(_ops(facts, launches), lambda name: name.startswith(_MERGED_OPS))
+    return np.array(is_torchs, np.bool_) & ~is_merged
+
+
 def _optimizer(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of an optimizer's ops of one parameter each, and all beside them."""
-    ops = _ops(facts, launches)
-    single = launches[~flag_rows(ops, lambda name: name.startswith(_MERGED_OPS))]
+    single = launches[_is_single(facts, launches)]
     if facts.launches_per_step(single) >= _MIN_OPTIMIZER_LAUNCHES:
         count = _usual_count(facts, single)
         yield LaunchGroup(Kind.OPTIMIZER, _busiest(facts, single), single, count, 0.1, 0.35)
