@@ -89,8 +89,8 @@ def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
 
 
 def _tried_apart(case: Case | OnceCase, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
-    """Try a case in a process of its own, which has imported all and used no device yet."""
-    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+    """Try a case in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=enable) as pool:
         return pool.submit(tried, case, sizes, rounds, out).result()
 
 

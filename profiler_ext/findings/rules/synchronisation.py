@@ -50,10 +50,12 @@ def _step_with_and_without_waits(facts: Facts) -> tuple[int, int]:
 def _candidate(
     facts: Facts, where: Location, rows: Ints, every_ns: int, both_ns: tuple[int, int]
 ) -> Candidate:
-    location_text = "at unknown lines" if where == NOWHERE else "at this line"
     idle_ns = facts.analysis.idle.duration_ns
     reads = (each.saving_ns for each in launch_groups(facts) if each.kind is Kind.READS)
     loop = _loop(facts, where)
+    location_text = "at unknown lines" if where == NOWHERE else "at this line"
+    if loop is not None:
+        location_text = f"in a Python loop over {loop.count:,} tensors"
     loop_ns = 0 if loop is None else loop.saving_ns
     launches = NO_ROWS if loop is None else loop.launches
     return Candidate(
@@ -113,12 +115,15 @@ RULE = Rule(
     "that the device has not computed yet. The CPU loses the lead that would have hidden its "
     "launches.",
     remedy="Keep values on the device, accumulate them there and read them every hundredth step; "
-    "use masks instead of `nonzero`; copy with `non_blocking=True` into pinned memory.",
+    "use masks instead of `nonzero`; replace a loop over tensors by one `torch._foreach_*` op; "
+    "copy with `non_blocking=True` into pinned memory.",
     saving="How much shorter the step would be without such waits. The recorded steps are "
-    "simulated twice, with and without the waits: the CPU is as fast as the steps before the "
-    "recording show (1.45 times as fast as recorded, without them), and each launch starts once "
-    "the CPU has reached it and the device has finished those before it. Steps are measured from "
-    "one to the next on the device, because the CPU's lead varies. The gain is divided among the "
-    "lines by the idle time that each one causes. Waits for a copy to the device are not included.",
+    "replayed with and without the waits and the reads of single values: the CPU is as fast as the "
+    "steps before the recording show (1.45 times as fast as recorded, without them), and each "
+    "launch starts once the CPU has reached it and the device has finished those before it. Steps "
+    "are measured from one to the next on the device, because the CPU's lead varies. The gain is "
+    "divided among the lines by the idle time that each one causes. Where the line loops over "
+    "tensors, what `python_loop` would save is added: one op does it all, and nothing is read in "
+    "between. Waits for a copy to the device are not included.",
     judge=_judge,
 )
