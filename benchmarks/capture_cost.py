@@ -140,13 +140,13 @@ def _child_figures(
 ) -> dict[str, list[Any]]:
     """Run each kind so many times, and print what each run told as it comes."""
     jobs = [(kind, number) for number in range(count) for kind in kinds]
-    all_told: dict[str, list[Any]] = {kind: [] for kind in kinds}
+    figures_by_kind: dict[str, list[Any]] = {kind: [] for kind in kinds}
     for (kind, number), figures_of_child in zip(
         jobs, pool.map(run, *zip(*jobs, strict=True)), strict=True
     ):
-        all_told[kind] += [figures_of_child] if figures_of_child else []
+        figures_by_kind[kind] += [figures_of_child] if figures_of_child else []
         print(f"{kind}, {what} {number}: {json.dumps(_rounded(figures_of_child))}", flush=True)
-    return all_told
+    return figures_by_kind
 
 
 def _twos(cores: list[int]) -> list[_Cores]:

@@ -122,10 +122,10 @@ def main() -> int:
         for tree in (base, head):
             _refuse_another(tree, made)
         changes = [each for one in chosen for each in _compared(one, (base, head), file, options)]
-    told = judged(changes)
-    _show(told)
+    findings = judged(changes)
+    _show(findings)
     write(_figures(changes), options.json)
-    return int(any(verdict == "slower" for _, verdict in told))
+    return int(any(verdict == "slower" for _, verdict in findings))
 
 
 def _parsed() -> argparse.Namespace:
@@ -166,9 +166,9 @@ def _git(*words: str) -> int:
 def _refuse_another(tree: Path, made: Path) -> None:
     """See to it that the package of this checkout is the one that runs."""
     asked = "import profiler_ext; print(profiler_ext.__file__)"
-    told = spent([sys.executable, "-c", asked], env=environment(tree), cwd=made).output.strip()
-    if not Path(told).is_relative_to(tree):
-        raise SystemExit(f"{tree}: {told} is imported and not what is there")
+    printed = spent([sys.executable, "-c", asked], env=environment(tree), cwd=made).output.strip()
+    if not Path(printed).is_relative_to(tree):
+        raise SystemExit(f"{tree}: {printed} is imported and not what is there")
 
 
 def _compared(
@@ -197,11 +197,11 @@ def _run(figure: Quick, tree: Path, file: Path) -> Spent:
         return spent(figure.command(file, Path(out)), env=environment(tree), cwd=Path(out))
 
 
-def _show(told: Sequence[tuple[Change, str]]) -> None:
+def _show(reported: Sequence[tuple[Change, str]]) -> None:
     """Print a table in Markdown."""
     print("| figure | base | head | head over base, 95% interval | verdict |")
     print("| --- | --- | --- | --- | --- |")
-    for each, verdict in told:
+    for each, verdict in reported:
         sides = [f"{rounded(side)} {each.unit}" for side in (each.base, each.head)]
         interval = f"{each.ratio:.3f} ({each.low:.3f} to {each.high:.3f})"
         print(f"| {each.name} | {sides[0]} | {sides[1]} | {interval} | {verdict} |")

@@ -74,13 +74,13 @@ def compile_once(options: argparse.Namespace) -> dict[str, object]:
         torch.compiler.cudagraph_mark_step_begin()
         compiled(x).sum().backward()
         model.zero_grad(set_to_none=True)
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "cpu_s": time.process_time() - began[0],
         "wall_s": time.perf_counter() - began[1],
         "hooks_s": clock.spent_ns / 1e9,
         "calls": clock.calls,
     }
-    return told | (compared() if options.child == "timed" else {})
+    return fields | (compared() if options.child == "timed" else {})
 
 
 def compared() -> dict[str, object]:
@@ -129,8 +129,8 @@ def in_child(options: argparse.Namespace, which: str) -> dict[str, float]:
     env = {**os.environ, "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     env |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True)
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
 def main() -> None:
@@ -154,8 +154,8 @@ def main() -> None:
         print(spent, flush=True)
     if ratios:
         middle = statistics.median(ratios)
-        told = ", ".join(f"{ratio:.3f}" for ratio in sorted(ratios))
-        print(f"CPU time with hooks over without: {middle:.3f} (median of {told})")
+        message = ", ".join(f"{ratio:.3f}" for ratio in sorted(ratios))
+        print(f"CPU time with hooks over without: {middle:.3f} (median of {message})")
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ def taken(tools: dict[str, list[str]], files: dict[str, Path], rounds: int) -> R
 
 
 def _answer(one: Spent) -> dict[str, object]:
-    told: dict[str, object] = json.loads(one.output.strip().splitlines()[-1])
-    return told
+    answer: dict[str, object] = json.loads(one.output.strip().splitlines()[-1])
+    return answer
 
 
 def table(runs: Runs) -> str:

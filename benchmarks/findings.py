@@ -124,8 +124,8 @@ def _tried_once(case: OnceCase, sizes: Sizes) -> Outcome:
 def _in_processes(case: OnceCase, name: str, sizes: Sizes) -> dict[str, Any]:
     """Return what the last one tells; they share caches that nobody else has."""
     with tempfile.TemporaryDirectory() as caches:
-        told = [_in_process(case, name, sizes, caches) for _ in range(1 + case.is_second)]
-    return told[-1]
+        outcomes_json = [_in_process(case, name, sizes, caches) for _ in range(1 + case.is_second)]
+    return outcomes_json[-1]
 
 
 def _in_process(case: OnceCase, name: str, sizes: Sizes, caches: str) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def _in_process(case: OnceCase, name: str, sizes: Sizes, caches: str) -> dict[st
     )
     if done.returncode:
         raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
-    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return told
+    outcomes_json: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return outcomes_json
 
 
 def _tell_once(asked: str, sizes: Sizes) -> None:
@@ -149,9 +149,9 @@ def _tell_once(asked: str, sizes: Sizes) -> None:
     rule, _, name = asked.partition(":")
     case = next(each for each in ONCE if each.rule == rule)
     found, took_ms = (case.flawed if name == "flawed" else case.remedied)(sizes)
-    told = [{"rule": each.rule, "ms": each.est_saving_ns / 1e6} for each in found.found]
+    outcomes_json = [{"rule": each.rule, "ms": each.est_saving_ns / 1e6} for each in found.ranked]
     synchronize()  # else, with CUPTI to be detached, the process does not end: docs/trust/limits.md
-    print(json.dumps({"found": told, "took_ms": took_ms}))
+    print(json.dumps({"found": outcomes_json, "took_ms": took_ms}))
 
 
 def _warm_up(step: Step) -> None:
@@ -165,7 +165,7 @@ def _found(step: Step, folder: Path | None) -> Findings:
     if folder is not None:
         session.save(folder)
         (folder / "findings.json").write_text(answer_text(findings_answer(session)))
-    return session.found
+    return session.recommendations
 
 
 def _timed(pair: Pair, turn: int) -> tuple[float, float]:
@@ -236,8 +236,8 @@ def tell(cases: Sequence[Case | OnceCase], options: argparse.Namespace) -> int:
         outcomes.append(try_one(case, sizes, rounds, out))
         print(table(outcomes[-1:]).splitlines()[-1], flush=True)
         if out is not None:
-            told = [asdict(outcome) for outcome in outcomes]
-            (out / "outcomes.json").write_text(json.dumps(told, indent=1))
+            outcomes_json = [asdict(outcome) for outcome in outcomes]
+            (out / "outcomes.json").write_text(json.dumps(outcomes_json, indent=1))
     print("")
     for outcome in outcomes:
         print(f"{outcome.rule}: also said: {outcome.others or 'nothing'}")

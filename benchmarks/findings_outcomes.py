@@ -39,14 +39,14 @@ class Outcome:
     def holds(self) -> bool:
         """Whether the prediction is within the factor, and the rule silent without the flaw."""
         is_near = self.ratio is not None and 1 / FACTOR <= self.ratio <= FACTOR
-        is_told = self.predicted_ms is not None and not self.is_claimed
-        return (is_near or is_told) and not self.on_remedied and not self.failure
+        is_predicted = self.predicted_ms is not None and not self.is_claimed
+        return (is_near or is_predicted) and not self.on_remedied and not self.failure
 
 
 def outcome_of(
     rule: str,
     words: str,
-    told: tuple[Findings, Findings],
+    findings: tuple[Findings, Findings],
     times: Sequence[tuple[float, float]],
 ) -> Outcome:
     """Return what a case came to.
@@ -54,11 +54,11 @@ def outcome_of(
     Args:
         rule: the rule that should find its flaw.
         words: what the flaw and the remedy are.
-        told: what the rules say of the step with the flaw, and without it.
+        findings: what the rules say of the step with the flaw, and without it.
         times: milliseconds a step of both, round by round.
     """
-    flawed, remedied = told
-    own = [each for each in flawed.found if each.rule == rule]
+    flawed, remedied = findings
+    own = [each for each in flawed.ranked if each.rule == rule]
     gains = [before - after for before, after in times]
     return Outcome(
         rule,
@@ -69,8 +69,8 @@ def outcome_of(
         remedied_ms=statistics.median(after for _, after in times),
         gain_ms=statistics.median(gains),
         gain_quartiles_ms=_quartiles(gains),
-        others=_predicted_text(flawed.found, rule),
-        on_remedied=_predicted_text([each for each in remedied.found if each.rule == rule]),
+        others=_predicted_text(flawed.ranked, rule),
+        on_remedied=_predicted_text([each for each in remedied.ranked if each.rule == rule]),
     )
 
 

@@ -33,14 +33,14 @@ from profiler_ext.findings import Findings
 def tried(case: RankCase, sizes: Sizes, rounds: int, out: Path) -> Outcome | None:
     """Return on rank 0 what a case came to."""
     pair = case.make(sizes)
-    told = [
+    reported = [
         _found(step, out / case.name / name)
         for name, step in (("flawed", pair.flawed), ("remedied", pair.remedied))
     ]
     times = [[_timed(step, sizes) for step in (pair.flawed, pair.remedied)] for _ in range(rounds)]
     if dist.get_rank() != 0:
         return None
-    flawed, remedied = told
+    flawed, remedied = reported
     assert flawed is not None and remedied is not None
     both = [(before, after) for before, after in times]
     return outcome_of(case.rule, case.words, (flawed, remedied), both)
@@ -55,7 +55,7 @@ def _found(step: Step, folder: Path) -> Findings | None:
         return None
     ranks = profiler_ext.load(folder)
     (folder / "findings.json").write_text(answer_text(findings_answer(ranks)))
-    return ranks.found
+    return ranks.recommendations
 
 
 def _timed(step: Step, sizes: Sizes) -> float:
@@ -94,17 +94,17 @@ def main() -> int:
         print(table(()), end="", flush=True)
     cases = (*RANK_CASES, *UNSEEN)
     chosen = [case for case in cases if not options.only or case.name in options.only]
-    told = []
+    reported = []
     for case in chosen:
         outcome = tried(case, sizes, options.rounds, options.out)
         gc.collect()
         if outcome is not None:
-            told.append(outcome)
+            reported.append(outcome)
             print(table([outcome]).splitlines()[-1], flush=True)
     dist.destroy_process_group()
-    for outcome in told:
+    for outcome in reported:
         print(f"{outcome.words}: also said: {outcome.others or 'nothing'}")
-    return 0 if all(outcome.holds for outcome in told) else 1
+    return 0 if all(outcome.holds for outcome in reported) else 1
 
 
 if __name__ == "__main__":

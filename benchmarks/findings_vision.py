@@ -242,7 +242,9 @@ def quiet(name: str, sizes: Sizes, out: Path | None) -> list[str]:
     if out is not None:
         session.save(out / name)
     gc.collect()
-    return [each.summary for each in session.found.found if each.rule == "unlike_siblings"]
+    return [
+        each.summary for each in session.recommendations.ranked if each.rule == "unlike_siblings"
+    ]
 
 
 def main() -> int:

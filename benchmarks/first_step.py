@@ -65,21 +65,21 @@ def started(options: argparse.Namespace) -> dict[str, Any]:
     if options.device == "cuda":
         torch.cuda.synchronize()
     ended_s = spent_s()
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "enable": enabled_s - began_s,
         "first step": ended_s - made_s,
         "start": ended_s - began_s,
     }
     if options.side == TIMED:
         assert in_hooks is not None
-        told["hooks"] = sum(in_hooks.spent_ns.values()) / 1e9
-        told["of each"] = {hook: ns / 1e9 for hook, ns in in_hooks.spent_ns.most_common(12)}
-        told["calls"] = dict(in_hooks.calls)
+        figures["hooks"] = sum(in_hooks.spent_ns.values()) / 1e9
+        figures["of each"] = {hook: ns / 1e9 for hook, ns in in_hooks.spent_ns.most_common(12)}
+        figures["calls"] = dict(in_hooks.calls)
     if options.side == HELD:
         from benchmarks.held_memory import held
 
-        told |= held()
-    return told
+        figures |= held()
+    return figures
 
 
 def _hook_time() -> Any:
@@ -112,9 +112,9 @@ def arguments(options: argparse.Namespace) -> list[str]:
         options: they, as they were read.
     """
     names = ("device", "layers", "width", "tokens", "batch")
-    told = [text for name in names for text in (f"--{name}", str(getattr(options, name)))]
-    told += ["--mode", options.mode] if options.mode else []
-    return [*told, *(["--eager-optimizer"] if options.eager_optimizer else [])]
+    figures = [text for name in names for text in (f"--{name}", str(getattr(options, name)))]
+    figures += ["--mode", options.mode] if options.mode else []
+    return [*figures, *(["--eager-optimizer"] if options.eager_optimizer else [])]
 
 
 def main() -> None:

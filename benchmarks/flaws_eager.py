@@ -24,8 +24,8 @@ def cross_entropy(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 def distillation(logits: torch.Tensor, teachers: torch.Tensor) -> torch.Tensor:
     """Return how far a student's capped logits are from its teacher's, at a temperature."""
     own = 30 * torch.tanh(logits.float() / 30)
-    told = functional.log_softmax(own / 2, dim=-1)
-    return functional.kl_div(told, (teachers.float() / 2).softmax(-1), reduction="batchmean")
+    student = functional.log_softmax(own / 2, dim=-1)
+    return functional.kl_div(student, (teachers.float() / 2).softmax(-1), reduction="batchmean")
 
 
 def smoothed(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

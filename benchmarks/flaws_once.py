@@ -20,7 +20,7 @@ from benchmarks.cases import GPT, Sizes, inputs, training
 from benchmarks.steps import Step, synchronize
 from profiler_ext.findings import Findings
 
-Told = tuple[Findings, float]
+Measured = tuple[Findings, float]
 """What the rules say, and the milliseconds that the remedy is about."""
 
 
@@ -38,8 +38,8 @@ class OnceCase:
 
     rule: str
     words: str
-    flawed: Callable[[Sizes], Told]
-    remedied: Callable[[Sizes], Told]
+    flawed: Callable[[Sizes], Measured]
+    remedied: Callable[[Sizes], Measured]
     is_second: bool = False
 
 
@@ -52,7 +52,7 @@ def from_nothing() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def mean_step(step: Callable[[int], None], steps: int, *, warm_up: bool = True) -> Told:
+def mean_step(step: Callable[[int], None], steps: int, *, warm_up: bool = True) -> Measured:
     """Return what the rules say of recorded steps, and their mean time by a clock."""
     first = int(warm_up)
     schedule = torch.profiler.schedule(wait=0, warmup=first, active=steps, repeat=1)
@@ -64,7 +64,7 @@ def mean_step(step: Callable[[int], None], steps: int, *, warm_up: bool = True) 
             synchronize()
             took.append(time.perf_counter() - begun)
             prof.step()
-    return prof.found, 1e3 * sum(took[first:]) / steps
+    return prof.recommendations, 1e3 * sum(took[first:]) / steps
 
 
 def small(sizes: Sizes, *, dynamic: bool | None = None) -> Callable[[int], Step]:
@@ -80,7 +80,7 @@ def small(sizes: Sizes, *, dynamic: bool | None = None) -> Callable[[int], Step]
     return of
 
 
-def compile_within(sizes: Sizes) -> Told:
+def compile_within(sizes: Sizes) -> Measured:
     """The batch is smaller from the third step on."""
     with from_nothing():
         of = small(sizes, dynamic=False)
@@ -89,7 +89,7 @@ def compile_within(sizes: Sizes) -> Told:
         return mean_step(lambda at: (large if at < 3 else less)(), 5)
 
 
-def compiled_before(sizes: Sizes) -> Told:
+def compiled_before(sizes: Sizes) -> Measured:
     """The same, recorded when both are compiled."""
     with from_nothing():
         of = small(sizes, dynamic=False)
@@ -99,13 +99,13 @@ def compiled_before(sizes: Sizes) -> Told:
         return mean_step(lambda at: (large if at < 3 else less)(), 5)
 
 
-def first_steps(sizes: Sizes) -> Told:
+def first_steps(sizes: Sizes) -> Measured:
     """Steps from the first on that allocates, as nobody skips any."""
     step = eager(sizes)
     return mean_step(lambda _: step(), 6, warm_up=False)
 
 
-def later_steps(sizes: Sizes) -> Told:
+def later_steps(sizes: Sizes) -> Measured:
     """The same, some steps later."""
     step = eager(sizes)
     for _ in range(5):
@@ -121,7 +121,7 @@ def eager(sizes: Sizes) -> Step:
     return training(model, inputs(sizes, 32, torch.bfloat16))
 
 
-def batches(sizes: Sizes, *, dynamic: bool) -> Told:
+def batches(sizes: Sizes, *, dynamic: bool) -> Measured:
     """Batches of three sizes, from nothing compiled on."""
     with from_nothing():
         of = small(sizes, dynamic=dynamic)
@@ -134,7 +134,7 @@ def batches(sizes: Sizes, *, dynamic: bool) -> Told:
         return mean_step(lambda _: step(), 3)[0], 1e3 * took
 
 
-def custom_pass(sizes: Sizes, *, has_uuid: bool) -> Told:
+def custom_pass(sizes: Sizes, *, has_uuid: bool) -> Measured:
     """What a compile takes with a pass of one's own, in a process that is not the first."""
     named = Named() if has_uuid else changes_nothing
     width, layers = sizes.width, sizes.layers
@@ -152,7 +152,7 @@ def custom_pass(sizes: Sizes, *, has_uuid: bool) -> Told:
         return mean_step(lambda _: step(), 3)[0], 1e3 * took
 
 
-def tuned(sizes: Sizes, *, is_tuned: bool) -> Told:
+def tuned(sizes: Sizes, *, is_tuned: bool) -> Measured:
     """Six small products beside a large layer; what they take with ten thousand calls more."""
     sides = [max(sizes.width // part, 16) for part in (6, 8, 10, 12, 14, 16)]
     weights = [torch.randn(side, side, device=sizes.device) for side in sides]

@@ -144,9 +144,9 @@ def _size(options: argparse.Namespace, events: int, steps: int | None) -> Size:
         rounds = options.rounds if events < _OFTEN else 1
         runs = [_read(path) for _ in range(rounds)]
         size = Size(events, path.stat().st_size, runs)
-    told = json.loads(runs[0].output.splitlines()[-1])
+    answer = json.loads(runs[0].output.splitlines()[-1])
     print(
-        f"{events:>12,} events, {told['launches']:>9,} launches, {told['steps']:>6,} steps: "
+        f"{events:>12,} events, {answer['launches']:>9,} launches, {answer['steps']:>6,} steps: "
         f"{size.cpu_s:7.2f} s, the system's {median(run.system_s for run in runs):.2f}, "
         f"{size.peak_bytes / 1e6:8,.0f} MB, "
         f"{size.peak_bytes / size.file_bytes:.2f} of the file's {size.file_bytes / 1e6:,.0f} MB",

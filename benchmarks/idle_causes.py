@@ -158,14 +158,14 @@ def tried(case: Case, rounds: int, out: Path | None) -> str:
     pairs = [(timed(case.flawed), timed(case.remedied)) for _ in range(rounds)]
     saved = statistics.median(flawed - remedied for flawed, remedied in pairs)
     flawed_ms = statistics.median(flawed for flawed, _ in pairs)
-    told = reported_ms(recorded(case.flawed, 4, warm_up=1), case.causes)
+    reported = reported_ms(recorded(case.flawed, 4, warm_up=1), case.causes)
     session = recorded(case.flawed, 4, warm_up=1)
     left = reported_ms(recorded(case.remedied, 4, warm_up=1), case.causes)
     if out is not None:
         name = case.name.replace(" ", "_").replace(",", "")
         rank = int(os.environ.get("RANK", "0"))
         session.save(out / name / f"rank_{rank}")
-    return f"| {case.name} | {flawed_ms:.3f} | {told:.3f} | {left:.3f} | {saved:.3f} |"
+    return f"| {case.name} | {flawed_ms:.3f} | {reported:.3f} | {left:.3f} | {saved:.3f} |"
 
 
 def main() -> None:
@@ -177,8 +177,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the sessions in this folder")
     options = parser.parse_args()
     profiler_ext.enable()
-    told = "told ms, remedied" if not options.ranks else ""
-    print(f"| case | step ms | told ms | {told} | saved ms |\n| --- | --- | --- | --- | --- |")
+    remedied = "reported ms, remedied" if not options.ranks else ""
+    print(
+        f"| case | step ms | reported ms | {remedied} | saved ms |\n| --- | --- | --- | --- | --- |"
+    )
     if options.ranks:
         dist.init_process_group("nccl")
         row = tried(late(dist.get_rank()), options.rounds, options.out)

@@ -193,8 +193,8 @@ def _row(model: str, way: str, measured: dict[str, Any], first: dict[str, Any]) 
     times = f"{measured['before_us']:.2f} | {measured['after_us']:.2f} | {measured['step_ms']:.3f}"
     same = str(measured["rows"] == first.get("rows")) if "rows" in measured else ""
     rows, evidence = len(measured.get("rows", ())), measured.get("evidence")
-    told = f"{rows} | {same} | {evidence} | {measured.get('gaps')}"
-    return f"| {model} | {way} | {measured['profilers']} | {times} | {told} |"
+    message = f"{rows} | {same} | {evidence} | {measured.get('gaps')}"
+    return f"| {model} | {way} | {measured['profilers']} | {times} | {message} |"
 
 
 def _cores(at: int, of: int) -> str:

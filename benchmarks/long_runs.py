@@ -75,14 +75,22 @@ def samples(run: Run, fraction: float, folder: Path, *, is_profiled: bool) -> li
     temporary.mkdir(parents=True)
     ours = ["-m", "profiler_ext", "run", *run.profiled, "-o", str(written)] if is_profiled else []
     count = str(max(int(run.steps * fraction), 100))
-    told = ["--steps", count, "--folder", str(written), "--folder", str(temporary), *run.options]
+    arguments = [
+        "--steps",
+        count,
+        "--folder",
+        str(written),
+        "--folder",
+        str(temporary),
+        *run.options,
+    ]
     env = {
         "PYTHONPATH": os.pathsep.join(sys.path),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TMPDIR": str(temporary),
     }
-    command = [sys.executable, *ours, "-m", "benchmarks.long_programs", run.program, *told]
+    command = [sys.executable, *ours, "-m", "benchmarks.long_programs", run.program, *arguments]
     done = subprocess.run(command, env=os.environ | env, check=True, text=True, capture_output=True)
     lines = done.stderr.splitlines()
     return [json.loads(line.removeprefix(SAMPLE)) for line in lines if line.startswith(SAMPLE)]

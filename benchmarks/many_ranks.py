@@ -93,9 +93,9 @@ def main() -> int:
             make(folder, template_of(options.of), plan, options.seed)
         if options.what == "make":
             return 0
-        told = [read(folder, workers, plan) for workers in options.workers]
-    tell([figure for _, figures in told for figure in figures], options.json)
-    return 0 if all(is_right for is_right, _ in told) else 1
+        reported = [read(folder, workers, plan) for workers in options.workers]
+    tell([figure for _, figures in reported for figure in figures], options.json)
+    return 0 if all(is_right for is_right, _ in reported) else 1
 
 
 if __name__ == "__main__":

@@ -100,14 +100,14 @@ QUIET: dict[str, Callable[[Sizes], Step]] = {
 }
 
 
-def said(step: Step, folder: Path | None) -> list[str]:
+def findings_of(step: Step, folder: Path | None) -> list[str]:
     """Return what the rules say of a step, once it is warm; the session is kept in a folder."""
     for _ in range(_WARM_UP):
         step()
     session = recorded(step, _RECORDED)
     if folder is not None:
         session.save(folder)
-    found = session.found.found
+    found = session.recommendations.ranked
     return [f"{each.rule} {each.est_saving_ns / 1e6:.2f}: {each.summary}" for each in found]
 
 
@@ -122,7 +122,7 @@ def main() -> int:
     alarms = 0
     for name in options.only:
         folder = None if options.out is None else options.out / name
-        found = said(QUIET[name](TINY if options.tiny else LARGE), folder)
+        found = findings_of(QUIET[name](TINY if options.tiny else LARGE), folder)
         alarms += len(found)
         print(f"{name}: {'; '.join(found) or 'nothing'}", flush=True)
         gc.collect()

@@ -59,8 +59,8 @@ def main() -> None:
     add_json(parser)
     options = parser.parse_args()
     if options.read or options.after_a_profile:
-        told = _read(options.read) if options.read else _after_a_profile()
-        print(json.dumps(told))
+        reported = _read(options.read) if options.read else _after_a_profile()
+        print(json.dumps(reported))
         return
     found = [figure for packed in (False, True) for figure in _by_events(options, packed)]
     tell([*found, *_compared_with_torch(options.rounds)], options.json)
@@ -112,8 +112,8 @@ def _packed(path: Path) -> Path:
 
 def _in_a_process(*arguments: str) -> list[float]:
     command = [sys.executable, "-m", "benchmarks.reading", *arguments]
-    told: list[float] = json.loads(spent(command, env=environment()).output.splitlines()[-1])
-    return told
+    answer: list[float] = json.loads(spent(command, env=environment()).output.splitlines()[-1])
+    return answer
 
 
 def _read(path: Path) -> tuple[int, float, int]:

@@ -27,10 +27,10 @@ def ncu() -> str:
 
 def known_metrics() -> list[str]:
     """Return which of the counters that we ask for the machine's ncu knows."""
-    told = subprocess.run(
+    printed = subprocess.run(
         [ncu(), "--query-metrics"], capture_output=True, text=True, check=False, timeout=60
     ).stdout
-    every = set(re.findall(r"^(\w+__\w+)", told, re.MULTILINE))
+    every = set(re.findall(r"^(\w+__\w+)", printed, re.MULTILINE))
     asked = [metric for metric in (DRAM, L2, TIME) if metric.split(".")[0] in every]
     for op in SCALAR:
         names = (f"{p}__sass_thread_inst_executed_op_{op}_pred_on" for p in ("sm", "smsp"))

@@ -68,12 +68,12 @@ def _row(name: str, ranks: int, folder: Path) -> str:
     text = timed.communicate()[0]
     own = next((json.loads(line) for line in text.splitlines() if line.startswith("{")), None)
     recorded = _started(_recording(name, ranks, folder))
-    said = recorded.communicate()[0]
+    printed = recorded.communicate()[0]
     try:
         session = load(folder / "rank_0" if ranks else folder)
     except ProfilerExtError as error:
-        return f"| {name} | {own} | no session: {error} {said[-400:]} {text[-300:]} |"
-    marks = next((json.loads(line) for line in said.splitlines() if line.startswith("{")), None)
+        return f"| {name} | {own} | no session: {error} {printed[-400:]} {text[-300:]} |"
+    marks = next((json.loads(line) for line in printed.splitlines() if line.startswith("{")), None)
     # The step after the last of these begins with the profiler's own start.
     same_ns = (marks["marks_ns"][SKIP - 2] - marks["marks_ns"][1]) / (SKIP - 3) if marks else 0.0
     return _measured(name, own["step_ns"] if own else [], same_ns, session.analysis)
@@ -104,7 +104,7 @@ def _measured(name: str, own_ns: list[float], same_ns: float, analysis: Analysis
 
 def _idle(analysis: Analysis, steps: int) -> float:
     numbers = {step.number for step in analysis.steps[:steps]}
-    lines = [line for line in analysis.ledger if line.step in numbers]
+    lines = [line for line in analysis.breakdown if line.step in numbers]
     idle_ns = sum(line.duration_ns for line in lines if line.scope == Scope.IDLE)
     return idle_ns / sum(line.duration_ns for line in lines)
 

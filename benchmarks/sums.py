@@ -3,10 +3,10 @@
     python -m benchmarks.sums DIR ...
 
 Reads every session below the folders, the ranks of one together. Of each step and device: the
-ledger is the wall time, idle time by cause and by line is the ledger's, and what the ledger has of
-communication is no more than what is exposed. Of each row of communication: exposed and overlapped
-time are its time, and so are waiting and transfer. Prints one line a session and a sum of all, and
-ends with 1 where anything does not add up.
+breakdown is the wall time, idle time by cause and by line is the breakdown's, and what the
+breakdown has of communication is no more than what is exposed. Of each row of communication:
+exposed and overlapped time are its time, and so are waiting and transfer. Prints one line a session
+and a sum of all, and ends with 1 where anything does not add up.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def sessions(folders: Iterable[Path]) -> Iterator[Path]:
 
 def off_in_steps(analysis: Analysis) -> Iterator[str]:
     """Yield what does not add up in a step of a device."""
-    idle, ledger = analysis.idle, analysis.ledger
+    idle, breakdown = analysis.idle, analysis.breakdown
     for step in analysis.steps:
-        for device in {line.device for line in ledger if line.step == step.number}:
-            own = [line for line in ledger if (line.step, line.device) == (step.number, device)]
+        for device in {line.device for line in breakdown if line.step == step.number}:
+            own = [line for line in breakdown if (line.step, line.device) == (step.number, device)]
             if sum(line.duration_ns for line in own) != step.wall_ns:
-                yield "the ledger"
-            in_ledger = sum(
+                yield "the breakdown"
+            in_breakdown = sum(
                 line.duration_ns for line in own if line.category is BreakdownCategory.IDLE
             )
             pieces = (idle.step == step.number) & (idle.device == device)
-            if int(idle.duration_ns[pieces].sum()) != in_ledger:
+            if int(idle.duration_ns[pieces].sum()) != in_breakdown:
                 yield "idle time"
-    exposed = sum(line.duration_ns for line in ledger if line.scope == Scope.COMMUNICATION)
+    exposed = sum(line.duration_ns for line in breakdown if line.scope == Scope.COMMUNICATION)
     if exposed > int(analysis.communication.exposed_ns.sum()):
         yield "exposed communication"
 
@@ -83,7 +83,7 @@ def main() -> int:
         )
         off = [each for analysis in every for each in off_in_steps(analysis)]
         off += off_in_tables(session)
-        found = sorted({each.rule for each in session.found.found})
+        found = sorted({each.rule for each in session.recommendations.ranked})
         counts.update(sessions=1, ranks=len(every), steps=sum(len(each.steps) for each in every))
         counts.update(off=bool(off), communicating=any(len(each.communication) for each in every))
         print(f"{path}: {', '.join(off) or 'adds up'}; {', '.join(found) or 'nothing'}", flush=True)

@@ -16,9 +16,9 @@ from profiler_ext.exporters.views import findings, summary
 from profiler_ext.exporters.views.compiles import compile_text, compile_text_of_ranks
 from profiler_ext.exporters.views.formatting import (
     PHASE_STYLES,
+    breakdown_label,
     kernel_text,
     labels,
-    ledger_label,
     middle,
     percent_text,
     short_phase,
@@ -56,14 +56,14 @@ def session_html(analyses: Sequence[Analysis]) -> str:
     line = (
         summary.heading(analyses[0]) if len(analyses) == 1 else summary.heading_of_ranks(analyses)
     )
-    found = _found(analyses)
+    recommendations = _recommendations(analyses)
     return tag(
         "div",
         tag("p", tag("b", text(line))),
         _top_lines(analyses),
-        *_sentences(analyses, found),
-        _findings(analyses, found),
-        _ledger(analyses),
+        *_sentences(analyses, recommendations),
+        _findings(analyses, recommendations),
+        _breakdown(analyses),
         _modules(analyses),
         _kernels(analyses),
         _notes(summary.note_texts(analyses)),
@@ -76,13 +76,13 @@ def _sentences(analyses: Sequence[Analysis], result: Findings | None) -> Iterato
     if not rows:
         yield tag("p", "No step was profiled, so there is nothing to sum.")
         return
-    if result is not None and result.found:
-        top = result.found[0]
+    if result is not None and result.ranked:
+        top = result.ranked[0]
         what = text(findings.what_text(top))
         yield tag("p", f"Top recommendation: {_at_stake(top)} {what}")
     wall = sum(row["duration_ns"] for row in rows)
     parts = (
-        f"{percent_text(row['duration_ns'], wall)} {ledger_label(row)}"
+        f"{percent_text(row['duration_ns'], wall)} {breakdown_label(row)}"
         for row in sorted(rows, key=lambda row: -row["duration_ns"])
     )
     yield tag("p", text(f"Step {time_text(wall / _spans(analyses))}: {', '.join(parts)}"))
@@ -107,7 +107,7 @@ def _spans(analyses: Sequence[Analysis]) -> int:
     return max(sum(len(analysis.steps) for analysis in analyses), 1)
 
 
-def _found(analyses: Sequence[Analysis]) -> Findings | None:
+def _recommendations(analyses: Sequence[Analysis]) -> Findings | None:
     if not any(analysis.steps for analysis in analyses):
         return None
     return find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
@@ -117,8 +117,8 @@ def _findings(analyses: Sequence[Analysis], result: Findings | None) -> str:
     if result is None:
         return ""
     settings = analyses[0].recording.settings
-    items = [_finding(each, settings) for each in result.found[: findings.MAX_ON_PAGE]]
-    listed = numbered(items, findings.SHOWN, len(result.found), "session.findings()")
+    items = [_finding(each, settings) for each in result.ranked[: findings.MAX_ON_PAGE]]
+    listed = numbered(items, findings.SHOWN, len(result.ranked), "session.findings()")
     title = text(findings.findings_heading(result))
     return details(title, listed) if items else tag("p", title)
 
@@ -138,15 +138,17 @@ def _finding(finding: Finding, settings: recording.Settings) -> str:
     return tag("li", "<br>".join(filter(None, lines)))
 
 
-def _ledger(analyses: Sequence[Analysis]) -> str:
+def _breakdown(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "coverage")
     if not rows:
         return ""
     wall, spans = sum(row["duration_ns"] for row in rows), _spans(analyses)
-    lines = [_ledger_row(row["duration_ns"], wall, spans, text(ledger_label(row))) for row in rows]
+    lines = [
+        _breakdown_row(row["duration_ns"], wall, spans, text(breakdown_label(row))) for row in rows
+    ]
     for words, duration_ns in top_causes(cause_sums(analyses)):
-        lines.append(_ledger_row(duration_ns, wall, spans, f"&emsp;{text(words)}"))
-    lines.append(_ledger_row(wall, wall, spans, "total"))
+        lines.append(_breakdown_row(duration_ns, wall, spans, f"&emsp;{text(words)}"))
+    lines.append(_breakdown_row(wall, wall, spans, "total"))
     waits = straggler_lines(analyses) if len(analyses) > 1 else idle_texts(analyses[0], _SHOWN_IDLE)
     placed = (each.text for each in waits)
     compiled = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
@@ -157,7 +159,7 @@ def _ledger(analyses: Sequence[Analysis]) -> str:
     return details("Step time breakdown", _table(heads, lines) + below)
 
 
-def _ledger_row(duration_ns: int, wall_ns: int, spans: int, label: str) -> tuple[str, ...]:
+def _breakdown_row(duration_ns: int, wall_ns: int, spans: int, label: str) -> tuple[str, ...]:
     return label, time_text(duration_ns / spans), percent_text(duration_ns, wall_ns)
 
 
@@ -221,12 +223,12 @@ def _modules(analyses: Sequence[Analysis]) -> str:
     for row in rows:
         own[row["module"]] = own.get(row["module"], 0) + row["duration_ns"]
     tree = module_tree(own, {row["module"]: row["module_class"] for row in rows})
-    spans, found = _spans(analyses), tree_rooflines(rows)
+    spans, rooflines = _spans(analyses), tree_rooflines(rows)
     root = root_label(analyses[0].recording.settings.models)
     lines = [
         (
             *_module(node, root, depth, tree.inclusive_ns, spans),
-            *_roofline_cells(analyses, found[node.path]),
+            *_roofline_cells(analyses, rooflines[node.path]),
         )
         for node, depth in _walk(tree, 0)
     ]

@@ -136,7 +136,7 @@ RECORDS = (
         is_sum=True,
         is_written=True,
         by="coverage",
-        title="Ledger",
+        title="Step time breakdown",
         shown=(
             ("category", "category"),
             ("per_step_ns", "time/step"),

@@ -5,12 +5,11 @@ A message says what was found, what was expected, and what to do.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from profiler_ext.printable import printable_lines
 
-
-def page_address(page: str) -> str:
-    """Return the address of a page of the documentation."""
-    return f"docs/{page}"
+_DOCS = Path(__file__).parents[1] / "docs"
 
 
 class ProfilerExtError(Exception):
@@ -20,9 +19,10 @@ class ProfilerExtError(Exception):
     page_name: str | None = None  # of the page that explains it, where that is not the errors' own
 
     @property
-    def page(self) -> str:
-        """The address of the page of the documentation that explains the error."""
-        return page_address(self.page_name or f"reference/errors.md#{self.slug}")
+    def page(self) -> str | None:
+        """The page of the documentation that explains the error; in a checkout, which has it."""
+        page = self.page_name or f"reference/errors.md#{self.slug}"
+        return f"docs/{page}" if (_DOCS / page.partition("#")[0]).is_file() else None
 
     def __str__(self) -> str:
         """Return the message, safe for terminals: files may hold any name."""

@@ -128,7 +128,7 @@ GPU_IDLE = (
     Piece(3, 8, 760_000, 240_000, "end_of_step"),
 )
 
-GPU_LEDGER = (
+GPU_BREAKDOWN = (
     BreakdownRow(3, 0, "compiled", "line", "line", 130_001),
     BreakdownRow(3, 0, "compiled", "none", "ambiguous_extern_run", 20_000),
     BreakdownRow(3, 0, "eager", "op", "op", 74_500),
@@ -154,7 +154,7 @@ def gpu_step() -> Analysis:
         places=GPU_PLACES,
         shares=shares(GPU_ROWS),
         idle=idle(GPU_IDLE),
-        ledger=GPU_LEDGER,
+        breakdown=GPU_BREAKDOWN,
     )
 
 
@@ -226,7 +226,7 @@ def cpu_step() -> Analysis:
         places=GPU_PLACES,
         shares=shares(CPU_ROWS),
         idle=idle(CPU_IDLE),
-        ledger=(
+        breakdown=(
             BreakdownRow(0, 0, "compiled", "line", "line", 160_001),
             BreakdownRow(0, 0, "eager", "op", "op", 50_000),
             BreakdownRow(0, 0, "idle", None, "idle", 289_999),

@@ -50,7 +50,7 @@ def _watched(page, server: str | None) -> Iterator[tuple]:
     troubles: list[str] = []
     page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
     page.on("dialog", lambda dialog: (troubles.append("dialog"), dialog.dismiss()))
-    page.on("console", lambda said: troubles.append(f"{said.type}: {said.text}"))
+    page.on("console", lambda reported: troubles.append(f"{reported.type}: {reported.text}"))
     page.on("request", lambda asked: None if _is_own(asked, server) else troubles.append(asked.url))
     yield page, troubles
 

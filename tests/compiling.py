@@ -54,9 +54,9 @@ def twice(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 TWICE_LINES = (twice.__code__.co_firstlineno + 2, twice.__code__.co_firstlineno + 3)
 
 
-def train_once(*, anew: bool = True) -> torch.Tensor:
+def train_once(*, fresh: bool = True) -> torch.Tensor:
     """Run :func:`twice` forward and backward, compiled anew or not; return the gradient."""
-    if anew:
+    if fresh:
         torch._dynamo.reset()
     torch.manual_seed(0)
     a, b = torch.randn(8, 8, requires_grad=True), torch.randn(8, 8)

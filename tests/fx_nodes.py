@@ -11,13 +11,13 @@ from profiler_ext.records.provenance import FxNode
 _LINEAGE = {field.name for field in fields(Lineage)}
 
 
-def fx_node(name: str, target: str, **said: Any) -> FxNode:
+def fx_node(name: str, target: str, **reported: Any) -> FxNode:
     """Return a node of which so much is said, of itself and of its lineage."""
-    return changed(FxNode(name, target), **said)
+    return changed(FxNode(name, target), **reported)
 
 
-def changed(node: FxNode, **said: Any) -> FxNode:
+def changed(node: FxNode, **reported: Any) -> FxNode:
     """Return a node of which something else is said."""
-    lineage = {key: value for key, value in said.items() if key in _LINEAGE}
-    own = {key: value for key, value in said.items() if key not in _LINEAGE}
+    lineage = {key: value for key, value in reported.items() if key in _LINEAGE}
+    own = {key: value for key, value in reported.items() if key not in _LINEAGE}
     return replace(node, lineage=replace(node.lineage, **lineage), **own)

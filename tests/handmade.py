@@ -127,8 +127,8 @@ def _events(marks: Sequence[Mark]) -> Events:
 
 
 def _launch_shape(mark: Mark) -> str:
-    told = [mark.args.get(key) for key in LAUNCH_SHAPE]
-    return json.dumps(told) if mark.category == Category.KERNEL and any(told) else ""
+    reported = [mark.args.get(key) for key in LAUNCH_SHAPE]
+    return json.dumps(reported) if mark.category == Category.KERNEL and any(reported) else ""
 
 
 def launches(marks: Sequence[Mark], rows: Sequence[Row]) -> Launches:
@@ -164,8 +164,8 @@ def launches(marks: Sequence[Mark], rows: Sequence[Row]) -> Launches:
 
 
 def _mechanism(row: Row) -> str:
-    is_led = row.graph is not None and row.level == Level.LINE
-    return Mechanism.OWN if is_led else ""
+    is_attributed = row.graph is not None and row.level == Level.LINE
+    return Mechanism.OWN if is_attributed else ""
 
 
 def shares(rows: Sequence[Row]) -> Shares:

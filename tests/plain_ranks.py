@@ -17,15 +17,15 @@ class Ran:
 
     start: float
     duration: float
-    told: dict[str, Any] | None = None
+    args: dict[str, Any] | None = None
     kernel: str = ALL_REDUCE
     around: str = "nccl:all_reduce"
 
 
 def in_group(group: str = "0", elements: int = 1024, size: int = 2, **more: Any) -> dict[str, Any]:
     """What Kineto writes of a collective whose group is known; ``Seq`` is more."""
-    told = {"Collective name": "allreduce", "Process Group Name": group, "Group size": size}
-    return told | {"In msg nelems": elements} | more
+    args = {"Collective name": "allreduce", "Process Group Name": group, "Group size": size}
+    return args | {"In msg nelems": elements} | more
 
 
 def write(
@@ -50,9 +50,9 @@ def write(
     events += launched(1, Ran(50, 40, kernel="k", around="aten::mul"))
     for at, each in enumerate(ran, 2):
         events += launched(at, each)
-    told = {"backend": "nccl", "rank": rank, "world_size": 2} if info is None else info
+    args = {"backend": "nccl", "rank": rank, "world_size": 2} if info is None else info
     whole = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}], **header}
-    whole |= {"distributedInfo": told} if told else {}
+    whole |= {"distributedInfo": args} if args else {}
     path = folder / name.format(rank=rank)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(whole | {"traceEvents": events}))
@@ -60,19 +60,19 @@ def write(
 
 
 def launched(at: int, ran: Ran) -> list[dict[str, Any]]:
-    told = {"correlation": at, "External id": at}
-    call = event("cuda_runtime", "cudaLaunchKernel", 1, at * 20 + 5, 5, **told)
-    place = {"device": 0, "stream": 7, **told, **(ran.told or {})}
+    args = {"correlation": at, "External id": at}
+    call = event("cuda_runtime", "cudaLaunchKernel", 1, at * 20 + 5, 5, **args)
+    place = {"device": 0, "stream": 7, **args, **(ran.args or {})}
     kernel = event("kernel", ran.kernel, 7, ran.start, ran.duration, **place)
     return [event("cpu_op", ran.around, 1, at * 20, 15, **{"External id": at}), call, kernel]
 
 
 def event(
-    category: str, name: str, thread: int, start: float, duration: float, **told: Any
+    category: str, name: str, thread: int, start: float, duration: float, **args: Any
 ) -> dict[str, Any]:
     where = {"pid": 0 if category == "kernel" else 1, "tid": thread}
     return (
         {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration}
         | where
-        | {"args": told}
+        | {"args": args}
     )

@@ -156,8 +156,8 @@ def _parameters(function: ast.FunctionDef) -> set[str]:
 def _known(function: ast.FunctionDef) -> set[str]:
     """The variables of which an annotation or ``isinstance`` says what they are."""
     every = list(ast.walk(function))
-    told = (node for node in every if isinstance(node, ast.AnnAssign))
-    typed = {n.target for n in told if not _is_any(ast.unparse(n.annotation))}
+    reported = (node for node in every if isinstance(node, ast.AnnAssign))
+    typed = {n.target for n in reported if not _is_any(ast.unparse(n.annotation))}
     calls = (node for node in every if isinstance(node, ast.Call) and node.args)
     asked = {call.args[0] for call in calls if ast.unparse(call.func) == "isinstance"}
     return {node.id for node in typed | asked if isinstance(node, ast.Name)}

@@ -193,12 +193,12 @@ def _rule(rule: Rule) -> str:
         f"*{rule.title}.* {rule.means}",
         f"**Why it happens.** {rule.because}",
         f"**What to try.** {rule.remedy}",
-        f"**At stake.** {rule.stake}",
+        f"**At stake.** {rule.saving}",
     )
     return "\n\n".join(parts)
 
 
-def _difference(row: Difference, told_by: str, where: str) -> str:
+def _difference(row: Difference, named_by: str, where: str) -> str:
     since = f"from {_numbered(row.since)} on" if row.since else "from the oldest on"
     until = f", until {_numbered(row.until)}" if row.until else ""
     facts = {
@@ -206,7 +206,7 @@ def _difference(row: Difference, told_by: str, where: str) -> str:
         "in other versions": row.otherwise,
         "versions": f"{since}{until}",
         "source": row.source,
-        told_by.lower(): where,
+        named_by.lower(): where,
     }
     rows = "\n".join(f"| {name} | {fact} |" for name, fact in facts.items())
     return f"### {row.name}\n\n| | |\n| --- | --- |\n{rows}"

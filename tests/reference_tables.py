@@ -33,7 +33,7 @@ def table_section(kind: TableKind, columns: Mapping[str, Column], made: Sequence
     """
     description = f"{kind.description[0].upper()}{kind.description[1:]}."
     rows = column_rows([columns[name] for name in made], _frames(kind.name))
-    return "\n\n".join((f"## {kind.name}", description, *_said(kind), rows))
+    return "\n\n".join((f"## {kind.name}", description, *_sentences(kind), rows))
 
 
 def comparison_columns(columns: Mapping[str, Column]) -> str:
@@ -44,7 +44,7 @@ def comparison_columns(columns: Mapping[str, Column]) -> str:
     """
     pair = (_session("findings/data_loader"), _session("findings/data_loader.remedied"))
     compared = profiler_ext.diff(*pair)
-    frames = [compared.table(by) for by in ("line", "module", "ledger", "kernel", "op")]
+    frames = [compared.table(by) for by in ("line", "module", "breakdown", "kernel", "op")]
     return f"## The columns\n\n{column_rows(list(columns.values()), frames)}"
 
 
@@ -63,7 +63,7 @@ def column_rows(columns: Sequence[Column], frames: Sequence[pd.DataFrame]) -> st
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _said(kind: TableKind) -> Iterator[str]:
+def _sentences(kind: TableKind) -> Iterator[str]:
     if kind.keys:
         yield f"Its rows are identified by {', '.join(f'`{name}`' for name in kind.keys)}."
     if kind.by:

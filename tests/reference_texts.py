@@ -95,8 +95,8 @@ schema 1: `what` is `summary`, `at_stake_ns` is `est_saving_ns`, `of_ns` is `tot
 FINDINGS = """# Findings: top recommendations
 
 Rules check each session. Reports begin with what they find, largest time at stake first.
-`profiler-ext report --findings` prints up to a hundred findings, `session.found` has the records
-and `session.findings()` the table. `--format json` prints all of them for programs
+`profiler-ext report --findings` prints up to a hundred findings, `session.recommendations` has the
+records and `session.findings()` the table. `--format json` prints all of them for programs
 ([answers.schema.json](answers.schema.json)). `--fail-above 5%` exits with 4 if a finding has more
 than 5% of the step time at stake.
 

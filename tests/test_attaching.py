@@ -67,7 +67,7 @@ def lines_of(recording: Recording) -> list[tuple[str | None, int | None, str | N
     return [(p.file and Path(p.file).name, p.line, p.evidence, p.gap) for p in places]
 
 
-LED = ("model.py", 5, "stored_record_of_equal_graph", None)
+ATTRIBUTED = ("model.py", 5, "stored_record_of_equal_graph", None)
 OPEN = (None, None, None, "ambiguous_extern_run")
 
 
@@ -85,7 +85,7 @@ def test_a_graph_is_found_by_its_key_and_says_where_its_lines_come_from(
 ) -> None:
     found = attach(plain("fkey"), store, tmp_path)
     assert (found.keys, found.unknown, found.missing) == (1, (), ())
-    assert lines_of(found.recording) == [LED, OPEN, OPEN, OPEN]
+    assert lines_of(found.recording) == [ATTRIBUTED, OPEN, OPEN, OPEN]
     assert found.recording.settings.user_roots == (str(tmp_path),)
     assert any("attached from the store" in note for note in attribute(found.recording).notes)
 
@@ -114,7 +114,12 @@ def test_what_runs_saw_launched_by_other_choices_of_libraries_places_only_what_i
     digest = work_digest("fkey", record())
     store.put_kernels(digest, DEVICE, "a1", ((1, ("k1",)), (2, ("k2", "k3"))))
     store.put_kernels(digest, DEVICE, "b2", ((1, ("k1", "k2")), (2, ("k3",))))
-    assert lines_of(attach(plain("fkey"), store, tmp_path).recording) == [LED, OPEN, OPEN, OPEN]
+    assert lines_of(attach(plain("fkey"), store, tmp_path).recording) == [
+        ATTRIBUTED,
+        OPEN,
+        OPEN,
+        OPEN,
+    ]
     store.put_kernels(digest, DEVICE, "b2", ((1, ("k1",)),))
     unambiguous = attach(plain("fkey"), store, tmp_path).recording.graphs[0].stored_kernels
     assert unambiguous == ((1, ("k1",)), (2, ("k2", "k3")))

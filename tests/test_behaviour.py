@@ -139,8 +139,8 @@ def test_no_other_file_compares_versions_or_reads_torchs_source() -> None:
         for sign in signs
         if sign in path.read_text()
     }
-    told = {"installing.py: torch_version()", "accelerator.py: torch.version"}
-    assert found <= told  # for the recording, and for whom what libraries launch is the same
+    fields = {"installing.py: torch_version()", "accelerator.py: torch.version"}
+    assert found <= fields  # for the recording, and for whom what libraries launch is the same
 
 
 @pytest.mark.parametrize("row", behaviour.PROBED_FLAGS, ids=lambda each: each.name)
@@ -185,15 +185,15 @@ def test_a_torch_that_differs_from_its_version_is_a_gap_and_the_doctor_tells(
     does = bool(flag)
     monkeypatch.setitem(behaviour._SHOWN, flag, not does)
     expected, there = (flag.does, "is not there") if does else (flag.otherwise, "is there")
-    said = (
+    message = (
         f"torch {torch.__version__}: by its version it {expected}, "
         f"but {'.'.join(flag.sign)} {there}"
     )
     assert bool(flag) is not does
     profiler_ext.enable()
-    assert Gap(GapReason.TORCH_BEHAVIOUR, said) in capture().gaps
+    assert Gap(GapReason.TORCH_BEHAVIOUR, message) in capture().gaps
     found = {each.subject: each for each in doctor.examine()}[flag.name]
-    assert (found.state, found.detail, found.is_fatal) == ("missing", said, False)
+    assert (found.state, found.detail, found.is_fatal) == ("missing", message, False)
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -202,17 +202,17 @@ def test_a_torch_that_was_not_tried_is_a_warning_a_gap_and_the_doctor_tells(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "__version__", version)
-    said = (
+    message = (
         f"torch {version} was not tried with this profiler-ext, 2.11, 2.13, 2.14, 2.15 were: "
         "a line or a module may be wrong"
     )
     with pytest.warns(UntestedTorchWarning) as warned:
         profiler_ext.enable()
     profiler_ext.enable()
-    assert [str(each.message) for each in warned] == [said]
-    assert Gap(GapReason.TORCH_BEHAVIOUR, said) in capture().gaps
+    assert [str(each.message) for each in warned] == [message]
+    assert Gap(GapReason.TORCH_BEHAVIOUR, message) in capture().gaps
     found = {each.subject: each for each in doctor.examine()}["torch"]
-    assert (found.state, found.detail, found.is_fatal) == ("missing", said, False)
+    assert (found.state, found.detail, found.is_fatal) == ("missing", message, False)
 
 
 def test_the_torchs_that_were_tried_are_those_that_pip_lets_in() -> None:

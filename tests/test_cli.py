@@ -287,9 +287,9 @@ print(*told)
 """
 
 
-@pytest.mark.parametrize(("learn", "told"), [("", "False False True"), ("1", "True True True")])
+@pytest.mark.parametrize(("learn", "expected"), [("", "False False True"), ("1", "True True True")])
 def test_capture_that_the_environment_asks_for_learns_once_a_recording_is_asked_for(
-    learn: str, told: str, tmp_path: Path
+    learn: str, expected: str, tmp_path: Path
 ) -> None:
     variables = {"PROFILER_EXT": "1", "PROFILER_EXT_LEARN": learn}
     root = str(Path(__file__).parent.parent)
@@ -301,4 +301,4 @@ def test_capture_that_the_environment_asks_for_learns_once_a_recording_is_asked_
         text=True,
         check=False,
     )
-    assert (finished.stdout, finished.stderr) == (f"{told}\n", "")
+    assert (finished.stdout, finished.stderr) == (f"{expected}\n", "")

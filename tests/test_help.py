@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext import cli
+from profiler_ext import cli, errors
 from profiler_ext.cli.common import Parser
 from profiler_ext.errors import ProfilerExtError, UnclearNameError
 
@@ -67,9 +67,9 @@ def test_each_example_can_be_read_as_it_stands(name: str) -> None:
 def test_the_list_of_commands_names_each_with_what_it_does(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = helped(capsys)
+    printed = helped(capsys)
     for name in COMMANDS:
-        assert re.search(rf"^  {name} +{re.escape(cli._module(name).HELP)}$", told, re.M)
+        assert re.search(rf"^  {name} +{re.escape(cli._module(name).HELP)}$", printed, re.M)
 
 
 HEAVY = {"torch", "pandas", "numpy", "rich", "msgspec"}
@@ -113,15 +113,16 @@ def test_a_mistyped_word_gets_a_suggestion(
     with pytest.raises(SystemExit) as ended:
         cli.main(words.split())
     assert ended.value.code == 2
-    assert f"error: {error}docs/reference/commands.md" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert f"error: {error}see profiler-ext" in message and message.endswith(" --help)\n")
 
 
 def test_a_word_that_is_like_none_gets_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["zzz"])
-    told = capsys.readouterr().err
-    assert "did you mean" not in told
-    assert all(name in told for name in COMMANDS)
+    printed = capsys.readouterr().err
+    assert "did you mean" not in printed
+    assert all(name in printed for name in COMMANDS)
 
 
 def test_each_error_ends_with_a_page_that_is_there() -> None:
@@ -129,6 +130,15 @@ def test_each_error_ends_with_a_page_that_is_there() -> None:
         page, _, anchor = error("").page.partition("#")
         text = (ROOT / page).read_text()
         assert not anchor or f"\n## {anchor}\n" in text, error
+
+
+def test_an_error_names_no_page_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(errors, "_DOCS", tmp_path / "docs")  # as the wheel has none
+    assert cli.main(["report", str(tmp_path / "missing")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("check the path") and "docs" not in line and "None" not in line
 
 
 def errors_of(base: type[ProfilerExtError]) -> list[Callable[[str], ProfilerExtError]]:

@@ -55,7 +55,7 @@ def test_a_torch_that_does_not_fit_is_a_warning_and_no_failed_import(tmp_path):
     (tmp_path / "torch" / "__init__.py").write_text("there = True\n")
     code = "import torch; print(torch.there)"
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])
-    said = python(code, tmp_path, PROFILER_EXT="1", PYTHONPATH=path)
-    assert "UserWarning: profiler_ext is off in this process: " in said
-    assert "True\n" in said
-    assert "Traceback" not in said
+    printed = python(code, tmp_path, PROFILER_EXT="1", PYTHONPATH=path)
+    assert "UserWarning: profiler_ext is off in this process: " in printed
+    assert "True\n" in printed
+    assert "Traceback" not in printed

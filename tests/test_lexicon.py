@@ -13,7 +13,7 @@ from profiler_ext.sessions.session import load
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "fixtures"
 RECORDED = sorted(FIXTURES.rglob("*session.pt.trace.json.gz"))
-NOT_SAID = re.compile(
+UNWANTED = re.compile(
     r"\b(led|led to|told|anew|heard|borne out|learnt|what to do first|nothing to do first|"
     r"wall time of the steps|do not add|in letters|with all that is below them)\b",
     re.IGNORECASE,
@@ -36,7 +36,7 @@ NO_PROSE = re.compile(r"^```.*?^```$|<!--.*?-->|\]\([^)]*\)", re.MULTILINE | re.
 CODE = re.compile(r"`[^`\n]+`")
 
 
-def unwanted(text: str, words: re.Pattern[str] = NOT_SAID) -> list[str]:
+def unwanted(text: str, words: re.Pattern[str] = UNWANTED) -> list[str]:
     """Return the words that no native engineer would use, each with its context."""
     plain = " ".join(text.split())
     return [plain[max(found.start() - 40, 0) : found.end() + 40] for found in words.finditer(plain)]

@@ -43,8 +43,8 @@ def test_only_what_libraries_heed_in_the_environment_names_their_choice(
 
 def test_the_precision_of_products_is_of_their_choice() -> None:
     before = torch.get_float32_matmul_precision()
-    told = []
+    reported = []
     for precision in ("highest", "high", before):
         torch.set_float32_matmul_precision(precision)
-        told.append(accelerator.choice_digest())
-    assert (told[0] != told[1], told[0] == told[2]) == (True, before == "highest")
+        reported.append(accelerator.choice_digest())
+    assert (reported[0] != reported[1], reported[0] == reported[2]) == (True, before == "highest")

@@ -161,8 +161,8 @@ def test_a_new_format_is_a_module_and_a_row(
     output.write_outputs(session, folder)
     assert (folder / "launches.count").read_text() == count
     run.print_session(session, folder, folder)
-    assert f"written to {folder}: trace.pftrace, " in (told := capsys.readouterr().out)
-    assert ", launches.count\n" in told
+    assert f"written to {folder}: trace.pftrace, " in (text := capsys.readouterr().out)
+    assert ", launches.count\n" in text
     with pytest.raises(UsageError, match="count cannot hold several ranks"):
         two_ranks().export(folder / "ranks.count")
 
@@ -232,8 +232,8 @@ def test_a_new_table_is_a_function_and_a_row(
     monkeypatch.setitem(BY, "stream", row)
 
     assert f"{[*BY][-2]}, stream" in " ".join(helped(capsys, "report").split())
-    told = printed(capsys, "report", folder, "--by", "stream")
-    assert told == printed(capsys, "report", folder, "--by", "phase")
+    text = printed(capsys, "report", folder, "--by", "stream")
+    assert text == printed(capsys, "report", folder, "--by", "phase")
     session = Session(gpu_step().recording)
     assert session.table("by_stream").equals(session.by_phase())
     ranks = two_ranks()

@@ -35,8 +35,8 @@ def kernel(start_us: float, correlation: int) -> list[dict[str, object]]:
 
 
 def collective_op(start_us: float, number: int, sequence: int, group: str) -> dict[str, object]:
-    told = {"Process Group Name": group, "Seq": sequence, "Collective name": "allreduce"}
-    args = {"External id": number, **told}
+    arguments = {"Process Group Name": group, "Seq": sequence, "Collective name": "allreduce"}
+    args = {"External id": number, **arguments}
     return event("cpu_op", "record_param_comms", 5, start_us - 10, 6, args)
 
 
@@ -111,8 +111,10 @@ def test_without_shared_collectives_the_wall_clocks_stand_and_a_note_says_so(
 
 
 def test_what_is_left_one_by_one_is_no_clock() -> None:
-    told = [Collective("0", 1, name).is_synchronizing for name in ("broadcast", "send", "reduce")]
-    assert told == [False, False, False]
+    reported = [
+        Collective("0", 1, name).is_synchronizing for name in ("broadcast", "send", "reduce")
+    ]
+    assert reported == [False, False, False]
     names = ("allreduce", "_allgather_base", "reduce_scatter_tensor", "ALLTOALL_BASE", "barrier")
     assert all(Collective("0", 1, name).is_synchronizing for name in names)
 
@@ -165,16 +167,16 @@ def test_of_ranks_the_extremes_of_launches_and_the_shapes_that_are_alike_are_rep
 add_means, sum_over_ranks = map(as_frames, (of_ranks.add_means, of_ranks.sum_over_ranks))
 
 
-def _said(table: DataFrame, time_ns: int, bound: str | None, unit: str | None) -> DataFrame:
+def _estimated(table: DataFrame, time_ns: int, bound: str | None, unit: str | None) -> DataFrame:
     """A table whose rows all took a time and say the same."""
-    told = {"duration_ns": time_ns, "bound": bound, "unit": unit}
-    return table.assign(**told).astype({name: table[name].dtype for name in told})
+    fields = {"duration_ns": time_ns, "bound": bound, "unit": unit}
+    return table.assign(**fields).astype({name: table[name].dtype for name in fields})
 
 
 def test_what_bounds_a_row_of_ranks_is_what_bounds_it_where_it_took_longest() -> None:
     kind, alone = table_named("by_line"), Session(gpu_step().recording).by_line()
-    told = [(157, "latency", "fp32"), (40_000_000, None, None), (900, "memory", "bf16_tensor")]
-    ranks = [_said(alone, *each) for each in told]
+    reported = [(157, "latency", "fp32"), (40_000_000, None, None), (900, "memory", "bf16_tensor")]
+    ranks = [_estimated(alone, *each) for each in reported]
     short = add_means(kind, sum_over_ranks(kind, [ranks[0], ranks[2]]), [(0,)] * 2)
     assert {*short["bound"]} == {"memory"} and {*short["unit"]} == {"bf16_tensor"}
     whole = add_means(kind, sum_over_ranks(kind, ranks), [(0,)] * 3)

@@ -15,11 +15,11 @@ def test_dir_shows_what_there_is_to_use() -> None:
 
 
 def test_help_shows_profile_and_load_with_their_texts() -> None:
-    told = pydoc.render_doc(profiler_ext, renderer=pydoc.plaintext)
-    assert "class profile(" in told
-    assert "Profile a training step and attribute its device time to the model." in told
-    assert "load(path: 'str | Path'" in told
-    assert "Read a session, or those of all ranks, without importing torch." in told
+    reported = pydoc.render_doc(profiler_ext, renderer=pydoc.plaintext)
+    assert "class profile(" in reported
+    assert "Profile a training step and attribute its device time to the model." in reported
+    assert "load(path: 'str | Path'" in reported
+    assert "Read a session, or those of all ranks, without importing torch." in reported
 
 
 def test_to_look_loads_nothing() -> None:

@@ -106,12 +106,12 @@ def test_cells_that_ran_again_after_an_edit_match_by_their_text(
 
 
 def test_a_kernel_of_jupyters_tells_the_same(tmp_path: Path) -> None:
-    told = """session = prof.session
+    message = """session = prof.session
 rows = session.by_line(scope="compiled").sort_values("line")[["file", "line", "code"]]
 texts = {cell.name: "\\n".join(cell.lines) for cell in session.recording.cells}
 first = session.report(verbose=True).split(" ")[0]
 print(json.dumps([rows.to_numpy().tolist(), texts["In[2]"], first]))"""
-    assert printed([*CELLS, told], tmp_path) == [[*map(list, LINES)], MODEL, "notebook"]
+    assert printed([*CELLS, message], tmp_path) == [[*map(list, LINES)], MODEL, "notebook"]
 
 
 def test_a_recording_without_cells_stays_as_it_is(notebook: Notebook) -> None:

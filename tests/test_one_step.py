@@ -66,7 +66,7 @@ def test_steps_add_up_to_the_session(session: Session) -> None:
     for each in steps:
         spent = np.bincount(each.shares.launch, each.shares.duration_ns, len(each.launches))
         assert spent.astype(int).tolist() == each.launches.duration_ns.tolist()
-        assert sum(line.duration_ns for line in each.ledger) % each.steps[0].wall_ns == 0
+        assert sum(line.duration_ns for line in each.breakdown) % each.steps[0].wall_ns == 0
 
 
 def arrows(trace: Trace) -> Counter[tuple[str, int]]:
@@ -131,14 +131,14 @@ def test_a_command_takes_one_step_and_replaces_nothing_of_all_steps(
     recorded = load(H200 / "mlp.session.pt.trace.json.gz")
     recorded.save(tmp_path)
     for step in (3, 4):
-        told = json.loads(printed(capsys, "annotate", tmp_path, "--step", step, *AS_JSON))
-        spent = sum(file["duration_ns"] for file in told["files"])
+        answer = json.loads(printed(capsys, "annotate", tmp_path, "--step", step, *AS_JSON))
+        spent = sum(file["duration_ns"] for file in answer["files"])
         assert spent == recorded.by_line(step=step).dropna(subset=["file"]).duration_ns.sum()
     target = tmp_path / "one_step.csv"
     assert printed(capsys, "export", tmp_path, "-o", target, "--step", 4) == f"{target}\n"
-    said = "step 9 was not profiled; ask for one of the steps: 3, 4"
-    assert said in refused(capsys, "annotate", tmp_path, "--step", 9)
-    assert said in refused(capsys, "export", tmp_path, "-o", "one.html", "--step", 9)
+    message = "step 9 was not profiled; ask for one of the steps: 3, 4"
+    assert message in refused(capsys, "annotate", tmp_path, "--step", 9)
+    assert message in refused(capsys, "export", tmp_path, "-o", "one.html", "--step", 9)
 
 
 def test_of_several_ranks_those_stay_that_have_the_step() -> None:

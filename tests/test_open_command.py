@@ -86,7 +86,7 @@ def test_the_page_of_a_folder_that_cannot_be_written_is_a_temporary_one(
     assert [each.name for each in folder.iterdir()] == [FILE_NAME]
 
 
-def test_a_trace_among_others_does_not_write_beside_them(
+def test_a_trace_among_others_does_not_write_next_to_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "report.html").write_text("of another trace")

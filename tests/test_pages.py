@@ -102,14 +102,14 @@ def test_each_place_in_torch_says_what_passes_there_and_is_observed() -> None:
 
 @pytest.mark.usefixtures("fresh_torch")
 def test_the_stages_of_a_graph_fire_as_the_table_says() -> None:
-    said = stages()
-    compiled = fired(said)
-    by_autograd = fired(said)
+    reported = stages()
+    compiled = fired(reported)
+    by_autograd = fired(reported)
     with torch._functorch.config.patch(enable_autograd_cache=False):
-        fired(said)
-        by_inductor = fired(said)
+        fired(reported)
+        by_inductor = fired(reported)
     found = zip(compiled, by_inductor, by_autograd, strict=True)
-    assert dict(zip(said, found, strict=True)) == said
+    assert dict(zip(reported, found, strict=True)) == reported
 
 
 def stages() -> dict[str, tuple[bool, ...]]:

@@ -24,8 +24,10 @@ LATE = ((250, 500), (650, 100))
 """Start and length of an all-reduce on two ranks, which ends at once: rank 0 waits 400 us."""
 
 
-def two(folder: Path, **told: object) -> list[Path]:
-    return [write(folder, rank, [Ran(*when, in_group(**told))]) for rank, when in enumerate(LATE)]
+def two(folder: Path, **reported: object) -> list[Path]:
+    return [
+        write(folder, rank, [Ran(*when, in_group(**reported))]) for rank, when in enumerate(LATE)
+    ]
 
 
 def test_a_trace_has_the_rank_of_its_header(tmp_path: Path) -> None:

@@ -87,11 +87,11 @@ def ended(
     command: str, out: io.TextIOBase | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, str]:
     """Run a command with another standard output; return its exit code, and what it told."""
-    told = io.StringIO()
+    printed = io.StringIO()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", out)
-        patch.setattr(sys, "stderr", told)
-        return cli.main(command.split()), told.getvalue()
+        patch.setattr(sys, "stderr", printed)
+        return cli.main(command.split()), printed.getvalue()
 
 
 @every_command
@@ -102,11 +102,11 @@ def test_a_closed_or_full_output_is_one_sentence_and_leaves_no_temporary_file(
     closed.close()
     full = Failing(errno.ENOSPC)
     for out, reason in (None, "it is closed"), (closed, "it is closed"), (full, "No space left"):
-        code, told = ended(command.replace("-o A", "--force -o A"), out, monkeypatch)
+        code, printed = ended(command.replace("-o A", "--force -o A"), out, monkeypatch)
         assert code == 2
-        (sentence,) = [line for line in told.splitlines() if "cannot write to standard" in line]
+        (sentence,) = [line for line in printed.splitlines() if "cannot write to standard" in line]
         assert sentence.startswith("profiler-ext: ") and reason in sentence
-        assert "Traceback" not in told
+        assert "Traceback" not in printed
     assert list(place.rglob(".*")) == []
 
 
@@ -114,9 +114,9 @@ def test_a_closed_or_full_output_is_one_sentence_and_leaves_no_temporary_file(
 def test_a_reader_that_has_gone_is_reported_nothing(
     command: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, told = ended(command, Failing(errno.EPIPE), monkeypatch)
+    code, printed = ended(command, Failing(errno.EPIPE), monkeypatch)
     assert code == 141
-    assert [line for line in told.splitlines() if "standard output" in line] == []
+    assert [line for line in printed.splitlines() if "standard output" in line] == []
 
 
 @every_command

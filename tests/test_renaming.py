@@ -64,7 +64,7 @@ def test_python_m_runs_the_working_folder_s_module_and_python_p_m_runs_ours(tmp_
     """As the README says; for ``-m`` the choice is Python's."""
     (tmp_path / "profiler_ext.py").write_text("print('theirs')")
 
-    def said(*flags: str) -> str:
+    def reported(*flags: str) -> str:
         command = [sys.executable, *flags, "-m", "profiler_ext", "--help"]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(
@@ -72,5 +72,5 @@ def test_python_m_runs_the_working_folder_s_module_and_python_p_m_runs_ours(tmp_
         )
         return done.stdout.partition("\n")[0]
 
-    assert said() == "theirs"
-    assert said("-P") == "usage: profiler-ext COMMAND [OPTION ...]"
+    assert reported() == "theirs"
+    assert reported("-P") == "usage: profiler-ext COMMAND [OPTION ...]"

@@ -88,8 +88,8 @@ def test_all_of_a_sum_of_complex_gradients_is_of_the_complex_value(fresh_torch: 
     (backward,) = (graph for graph in capture().graphs if graph.is_backward)
     summed = [n.lineage for n in backward.nodes if n.lineage.original_aten == "aten.add.Tensor"]
     first = complex_value.__code__.co_firstlineno
-    told = {(each.forward_node, each.stack[-1].line - first, each.mechanism) for each in summed}
-    assert told == {("_fft_r2c", 1, Mechanism.GRADIENT_SUM)}
+    reported = {(each.forward_node, each.stack[-1].line - first, each.mechanism) for each in summed}
+    assert reported == {("_fft_r2c", 1, Mechanism.GRADIENT_SUM)}
 
 
 def used_parameter(x: Any, w: Any) -> Any:

@@ -68,10 +68,10 @@ def test_nothing_is_done_without_torch(folder: Path) -> None:
 
 def test_what_fails_then_is_a_warning_and_no_failed_import(folder: Path) -> None:
     code = "on_torch_import(lambda: 1 / 0); import torch; print(torch.whole)"
-    said = python(folder, code)
-    assert "UserWarning: profiler_ext is off in this process: division by zero" in said
-    assert "True" in said.splitlines()
-    assert "Traceback" not in said
+    printed = python(folder, code)
+    assert "UserWarning: profiler_ext is off in this process: division by zero" in printed
+    assert "True" in printed.splitlines()
+    assert "Traceback" not in printed
 
 
 def test_a_torch_that_cannot_be_imported_fails_as_ever_and_may_be_tried_again(folder: Path) -> None:

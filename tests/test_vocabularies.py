@@ -85,9 +85,9 @@ def test_a_gap_has_a_remedy_and_the_reports_say_its_words(reason: GapReason) -> 
     assert reason.remedy != NOTHING or reason is GapReason.WRAPPER_GLUE
     assert formatting.gap_text(reason.value) == reason.label
     row = {"scope": "compiled", "level": "none", "category": reason.value}
-    assert formatting.ledger_label(row) == f"compiled: {reason.label}"
-    led = formatting.ledger_label(row | {"scope": "eager", "level": "op"})
-    assert led == f"eager: ops only: {reason.label}"
+    assert formatting.breakdown_label(row) == f"compiled: {reason.label}"
+    attributed = formatting.breakdown_label(row | {"scope": "eager", "level": "op"})
+    assert attributed == f"eager: ops only: {reason.label}"
 
 
 def test_evidence_that_is_a_lack_has_a_remedy() -> None:

@@ -19,14 +19,14 @@ def main() -> None:
     kinds, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, num_kernels=10_000)
     idle = analysis.get_idle_time_breakdown(ranks=[0], visualize=False)[0]
     overlap = analysis.get_comm_comp_overlap(visualize=False)
-    told = {
+    fields = {
         "steps": len(analysis.get_profiler_steps()),
         "kernels": len(kernels),
         "kernel_us": round(float(kinds["sum"].sum())),
         "idle_us": _idle_us(analysis),
         "rows": [len(idle), len(overlap)],
     }
-    print(json.dumps(told))
+    print(json.dumps(fields))
 
 
 def _idle_us(analysis: TraceAnalysis) -> int | None:

@@ -17,10 +17,10 @@ def main() -> None:
     session = profiler_ext.load(sys.argv[1])
     by_line, by_kernel = session.by_line(), session.by_kernel()
     by_module, by_op = session.by_module(), session.by_op()
-    ledger, communication = session.coverage(), session.communication()
+    breakdown, communication = session.coverage(), session.communication()
     idle = session.idle_by_cause()
     (analysis,) = session.analyses
-    told = {
+    fields = {
         "launches": len(analysis.launches),
         "steps": len(analysis.steps),
         "kernels": len(by_kernel),
@@ -29,9 +29,9 @@ def main() -> None:
         "modules": len(by_module),
         "kernel_us": round(int(by_kernel["duration_ns"].sum()) / 1e3),
         "idle_us": round(int(idle["duration_ns"].sum()) / 1e3),
-        "rows": [len(ledger), len(communication)],
+        "rows": [len(breakdown), len(communication)],
     }
-    print(json.dumps(told))
+    print(json.dumps(fields))
 
 
 if __name__ == "__main__":

@@ -23,13 +23,13 @@ def main() -> None:
     overview = run.overview["steps"]
     kernels, ops = run.kernel_table["data"], run.operation_table_by_name["data"]
     (total,) = [at for at, column in enumerate(kernels["columns"]) if "Total" in column["name"]]
-    told = {
+    fields = {
         "steps": len(overview["rows"]),
         "kernels": len(kernels["rows"]),
         "ops": len(ops),
         "kernel_us": round(sum(row[total] for row in kernels["rows"])),
     }
-    print(json.dumps(told))
+    print(json.dumps(fields))
 
 
 if __name__ == "__main__":

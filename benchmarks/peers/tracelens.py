@@ -20,13 +20,13 @@ def main() -> None:
     ops = analyzer.get_df_kernel_launchers_summary(launchers)
     categories = analyzer.get_df_kernel_launchers_summary_by_category(launchers)
     times = dict(zip(timeline["type"], timeline["time ms"], strict=True))
-    told = {
+    fields = {
         "ops": len(ops),
         "kernel_us": round(1e3 * times["busy_time"]),
         "idle_us": round(1e3 * times["idle_time"]),
         "rows": [len(timeline), len(launchers), len(categories)],
     }
-    print(json.dumps(told))
+    print(json.dumps(fields))
 
 
 if __name__ == "__main__":

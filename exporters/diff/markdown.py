@@ -48,10 +48,10 @@ def _comparison_lines(comparison: Comparison, table: Table, top: int | None) -> 
     for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
         yield f"- {name}: {markdown_escape(side_text(side))}"
     yield ""
-    if table.by != "ledger":
-        ledger = comparison.table("ledger")
-        changed = [row for row in ledger.rows if row.change.verdict is not Verdict.EQUAL]
-        yield from _table(comparison, ledger, changed, "wall time of a step")
+    if table.by != "breakdown":
+        breakdown = comparison.table("breakdown")
+        changed = [row for row in breakdown.rows if row.change.verdict is not Verdict.EQUAL]
+        yield from _table(comparison, breakdown, changed, "wall time of a step")
     for label, of in (("By", device_rows(table)), ("Idle time by", idle_rows(table))):
         rows = shown_rows(of)
         if rows or label == "By":

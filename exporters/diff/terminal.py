@@ -41,7 +41,7 @@ MARKS = {Verdict.NOT_SIGNIFICANT: "~", Verdict.TOO_FEW: "?"}
 MAX_FUSIONS, _SHOWN_KERNELS = 5, 4
 _TIME, _DELTA, _PERCENT = 8, 9, 7
 _INDENT = 10
-_LEDGER_ROWS, _IDLE_ROWS = 8, 5
+_BREAKDOWN_ROWS, _IDLE_ROWS = 8, 5
 
 
 def print_comparison(
@@ -55,8 +55,8 @@ def print_comparison(
         print_wrapped(console, f"{name}  {side_text(side)}", "bold", indent=len(f"{name}  "))
     for line in total_texts(comparison):
         print_wrapped(console, line, "bold")
-    if by != "ledger":
-        _print_ledger(comparison, console)
+    if by != "breakdown":
+        _print_breakdown(comparison, console)
     console.print()
     _print_table(comparison, table, device_rows(table), console, top)
     if idle := idle_rows(table):
@@ -64,7 +64,7 @@ def print_comparison(
         _print_table(comparison, table, idle, console, min(top or _IDLE_ROWS, _IDLE_ROWS))
     if by in ("line", "kernel", "op"):
         _print_fusions(comparison, console)
-    verdicts = {row.change.verdict for row in (*table.rows, *comparison.table("ledger").rows)}
+    verdicts = {row.change.verdict for row in (*table.rows, *comparison.table("breakdown").rows)}
     if legend := [
         f"{mark} {verdict.label}" for verdict, mark in MARKS.items() if verdict in verdicts
     ]:
@@ -81,13 +81,13 @@ def comparison_text(
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def _print_ledger(comparison: Comparison, console: Console) -> None:
-    table = comparison.table("ledger")
+def _print_breakdown(comparison: Comparison, console: Console) -> None:
+    table = comparison.table("breakdown")
     rows = [row for row in table.rows if row.change.verdict is not Verdict.EQUAL]
     if rows:
-        _print_rows(comparison, table, rows[:_LEDGER_ROWS], console, "wall time of a step")
-    if len(rows) > _LEDGER_ROWS:
-        print_line(console, f"and {len(rows) - _LEDGER_ROWS} more: --by ledger", "dim")
+        _print_rows(comparison, table, rows[:_BREAKDOWN_ROWS], console, "wall time of a step")
+    if len(rows) > _BREAKDOWN_ROWS:
+        print_line(console, f"and {len(rows) - _BREAKDOWN_ROWS} more: --by breakdown", "dim")
 
 
 def _print_table(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from profiler_ext.comparison import matching, notes, records, sides
 from profiler_ext.comparison.comparison import Basis, Comparison
 from profiler_ext.exporters.views.formatting import (
+    breakdown_label,
     cause_text,
     gap_text,
-    ledger_label,
     middle,
     short_kernel,
     short_phase,
@@ -57,12 +57,12 @@ def names_text(by: str, row: records.Row) -> str:
 
 def name_text(by: str, subject: records.Subject) -> str:
     """Return a subject's name in a table, or why it has none."""
-    if by == "ledger":
+    if by == "breakdown":
         if subject.account == records.Account.STEPS_OVERLAP:
             return records.Account.STEPS_OVERLAP.label
         if subject.account == records.Account.IDLE:
             return f"{Scope.IDLE.label}: {cause_text(subject.cause or '')}"
-        return ledger_label(
+        return breakdown_label(
             {"scope": subject.scope, "level": subject.level, "category": subject.category}
         )
     if subject.account not in (records.Account.DEVICE, records.Account.IDLE):
@@ -176,15 +176,15 @@ def shown_rows(rows: Sequence[records.Row]) -> tuple[records.Row, ...]:
 
 
 def device_rows(table: records.Table) -> tuple[records.Row, ...]:
-    """Return the rows of device time; of the ledger, all."""
-    is_breakdown = table.by == "ledger"
+    """Return the rows of device time; of the breakdown, all."""
+    is_breakdown = table.by == "breakdown"
     return tuple(
         r for r in table.rows if is_breakdown or r.subject.account == records.Account.DEVICE
     )
 
 
 def idle_rows(table: records.Table) -> tuple[records.Row, ...]:
-    """Return the rows of idle time at lines; the ledger has the rest."""
+    """Return the rows of idle time at lines; the breakdown has the rest."""
     rows = (row for row in table.rows if row.subject.account == records.Account.IDLE)
     return tuple(row for row in rows if row.subject.file is not None)
 

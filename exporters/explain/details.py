@@ -124,7 +124,9 @@ def gaps(about: ExplainContext, duration_ns: int) -> list[documents.GapRow]:
 def findings(about: ExplainContext) -> list[documents.FindingEntry]:
     """Return the findings about it."""
     return [
-        answers.finding_entry(f) for f in about.session.found.found if _touches(f.location, about)
+        answers.finding_entry(f)
+        for f in about.session.recommendations.ranked
+        if _touches(f.location, about)
     ]
 
 
@@ -174,8 +176,8 @@ def _achieved(each: SelectedShares) -> dict[str, Any]:
 
 
 def _known_ns(each: SelectedShares) -> int:
-    found = rooflines(each.analysis, PEAKS)
-    unknown = np.ma.getmaskarray(found.bytes) & np.ma.getmaskarray(found.flops)
+    estimates = rooflines(each.analysis, PEAKS)
+    unknown = np.ma.getmaskarray(estimates.bytes) & np.ma.getmaskarray(estimates.flops)
     return int(each.durations(each.own[~unknown[each.launch_of(each.own)]]).sum())
 
 

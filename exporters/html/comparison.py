@@ -43,7 +43,7 @@ from profiler_ext.records.vocabulary import Scope
 _MAX_ROWS = 500
 _MOVED = "moved"
 _DEVICE_SCOPES = (Scope.COMPILED, Scope.EAGER)
-_HEADS = {"ledger": "what the device did"}
+_HEADS = {"breakdown": "what the device did"}
 # What colours mean: better and worse only. Work that is elsewhere now is neither.
 _LEGEND = (
     (Verdict.SLOWER, "slower"),
@@ -51,7 +51,7 @@ _LEGEND = (
     (_MOVED, "moved, new or gone"),
     (Verdict.NOT_SIGNIFICANT, "not significant"),
 )
-_OPEN = ("ledger", "line")
+_OPEN = ("breakdown", "line")
 
 
 def export_comparison(comparison: Comparison, path: Path, gate: Gate | None = None) -> Path:
@@ -90,7 +90,7 @@ def _legend() -> str:
 def _section(comparison: Comparison, of: Table) -> str:
     every = device_rows(of)
     rows = [row for row in every if row.change.verdict is not Verdict.EQUAL]
-    rows = rows if of.by == "ledger" else list(shown_rows(every))
+    rows = rows if of.by == "breakdown" else list(shown_rows(every))
     body = _table(comparison, of, rows) if rows else tag("p", "Nothing changed.")
     idle = shown_rows(idle_rows(of)) if of.by == "line" else ()
     if idle:
@@ -122,9 +122,9 @@ def _way_of_move(of: Table) -> str:
 def _row(comparison: Comparison, of: Table, row: Row, most: float, way: str) -> TableRow:
     texts = row_texts(comparison, of, row)
     has_moved = bool(way) and row.subject.scope in _DEVICE_SCOPES
-    said = way if has_moved else texts.verdict
+    reported = way if has_moved else texts.verdict
     code = " " + tag("span", text(texts.code), class_="code") if texts.code else ""
-    below = quiet(" · ".join(filter(None, (said, details_text(texts)))), "div")
+    below = quiet(" · ".join(filter(None, (reported, details_text(texts)))), "div")
     numbers = map(text, (texts.base, texts.head, texts.delta, texts.percent))
     what = tag("b", text(texts.name)) + code + below
     return TableRow((*numbers, _bar(row, most), what), _meaning(row.change.verdict, has_moved))

@@ -144,8 +144,8 @@ class Layers:
 
     def outliers(self, sums: Mapping[str, Any]) -> list[tuple[str, int, int]]:
         """Return the outlier layers, each with its time and the median of its siblings."""
-        found = outliers(inclusive_times(self._own(sums)), self._folds)
-        return [(printable(p), each.inclusive_ns, each.median_ns) for p, each in found.items()]
+        entries = outliers(inclusive_times(self._own(sums)), self._folds)
+        return [(printable(p), each.inclusive_ns, each.median_ns) for p, each in entries.items()]
 
     def _own(self, sums: Mapping[str, Any]) -> dict[str, int]:
         chosen = [self._module[site] for site in sums["sites"]]
@@ -171,8 +171,8 @@ def roofline_rows(analysis: Analysis, lines: CodeByKey, kernels: CodeByKey) -> d
 
 def _module_rooflines(every: list[dict[str, Any]]) -> list[list[Any]]:
     rows = [row for row in every if row["module"] is not None]
-    found = tree_rooflines(rows, fold=False) | tree_rooflines(rows)
-    texts = ((path, roofline_text(row), row["could_save_ns"]) for path, row in found.items())
+    entries = tree_rooflines(rows, fold=False) | tree_rooflines(rows)
+    texts = ((path, roofline_text(row), row["could_save_ns"]) for path, row in entries.items())
     return [[printable(path), text, saved] for path, text, saved in texts if text or saved]
 
 
@@ -258,8 +258,8 @@ def _place_numbers(analysis: Analysis, pools: Pools, paths: Mapping[str, int]) -
 
 def _steps(analyses: Sequence[Analysis]) -> list[tuple[int, list[tuple[int, ...]]]]:
     """Return for each rank the chart columns: steps, wall, busy, phases."""
-    found = step_columns(analyses).items()
-    return [(rank, [_flat(column) for column in columns]) for rank, columns in found]
+    entries = step_columns(analyses).items()
+    return [(rank, [_flat(column) for column in columns]) for rank, columns in entries]
 
 
 def _flat(c: StepColumn) -> tuple[int, ...]:

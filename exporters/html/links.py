@@ -40,7 +40,7 @@ def placed(sentence: LineText) -> str:
 
 def glossary(analyses: Sequence[Analysis]) -> str:
     """Return a glossary section of the gaps and idle causes that occur."""
-    categories = {line.category for analysis in analyses for line in analysis.ledger}
+    categories = {line.category for analysis in analyses for line in analysis.breakdown}
     causes = cause_sums(analyses)
     terms = [each for each in (*GapReason, *IdleCause) if each in categories or each in causes]
     if not terms:

@@ -48,8 +48,8 @@ from profiler_ext.exporters.views.findings import (
     why_text,
 )
 from profiler_ext.exporters.views.formatting import (
+    breakdown_label,
     labels,
-    ledger_label,
     percent_text,
     short_path,
     time_text,
@@ -81,8 +81,8 @@ def findings(analyses: Sequence[Analysis]) -> str:
         return ""
     result = find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
     settings = analyses[0].recording.settings
-    items = [_finding_item(each, settings) for each in result.found[:MAX_ON_PAGE]]
-    listed = numbered(items, SHOWN, len(result.found), "profiler-ext report --findings")
+    items = [_finding_item(each, settings) for each in result.ranked[:MAX_ON_PAGE]]
+    listed = numbered(items, SHOWN, len(result.ranked), "profiler-ext report --findings")
     unjudged = "".join(tag("p", text(line)) for line in skipped_rules_lines(result))
     skipped = details("rules that could not be judged", unjudged) if unjudged else ""
     return section("findings", findings_heading(result), listed + skipped)
@@ -189,7 +189,7 @@ def notes(analyses: Sequence[Analysis]) -> str:
 def breakdown(chosen: Choices) -> str:
     """Return the step time breakdown of every slice."""
     whole = chosen.slices[0]
-    if not any(analysis.ledger for analysis in whole.analyses):
+    if not any(analysis.breakdown for analysis in whole.analyses):
         nothing = tag("p", "No step was profiled, so there is nothing to sum.")
         return section("breakdown", "Step time breakdown", nothing)
     each = (
@@ -207,8 +207,8 @@ def breakdown(chosen: Choices) -> str:
 def _slice_breakdown(part: Slice, ranks: Container[int]) -> str:
     if not part.analyses:  # ranks need not have the same steps
         return tag("p", f"Rank {part.rank} did not profile step {part.step}.")
-    notes_beside = tag("div", _coverage_notes(part, ranks))
-    return tag("div", _breakdown_table(part), notes_beside, class_="breakdown-parts")
+    coverage_notes = tag("div", _coverage_notes(part, ranks))
+    return tag("div", _breakdown_table(part), coverage_notes, class_="breakdown-parts")
 
 
 def _breakdown_table(part: Slice) -> str:
@@ -216,7 +216,7 @@ def _breakdown_table(part: Slice) -> str:
     rows = records(tables.of_ranks(part.analyses, base_ns, "coverage", step=part.step))
     wall = sum(row["duration_ns"] for row in rows)
     causes = top_causes(cause_sums(part.analyses, part.step))
-    labelled = [(row, _glossary_label(ledger_label(row), row["category"])) for row in rows]
+    labelled = [(row, _glossary_label(breakdown_label(row), row["category"])) for row in rows]
     lines = [_breakdown_row(r["duration_ns"], wall, part.spans, s, r["scope"]) for r, s in labelled]
     lines += [
         _breakdown_row(time, wall, part.spans, _glossary_label(words)) for words, time in causes

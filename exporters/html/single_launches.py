@@ -130,25 +130,25 @@ def _row(analyses: Sequence[Analysis], table: _LaunchColumns, at: int) -> tuple[
 
 def _rates(analyses: Sequence[Analysis], table: _LaunchColumns, chosen: Ints) -> list[int | None]:
     """Return the GB/s of launches, where known."""
-    found: list[int | None] = [None] * len(chosen)
+    cells: list[int | None] = [None] * len(chosen)
     for index, analysis in enumerate(analyses):
         here = np.flatnonzero(table.rank[chosen] == index)
         rates: MaskedFloats = rooflines(analysis).gb_per_s[table.launch[chosen[here]]]
         for at, rate in zip(here.tolist(), rates.tolist(), strict=True):
-            found[at] = None if rate is None else round(rate)
-    return found
+            cells[at] = None if rate is None else round(rate)
+    return cells
 
 
 def _shapes(analyses: Sequence[Analysis], table: _LaunchColumns, chosen: Ints) -> list[str]:
     """Return the launch shapes of launches as text."""
-    found = [""] * len(chosen)
+    cells = [""] * len(chosen)
     for index, analysis in enumerate(analyses):
         here = np.flatnonzero(table.rank[chosen] == index)
         events = analysis.launches.event[table.launch[chosen[here]]]
         launch_shape = launch_shapes(analysis.recording.trace, events)
         for row, at in enumerate(here.tolist()):
-            found[at] = ", ".join(_shape_texts(launch_shape, row))
-    return found
+            cells[at] = ", ".join(_shape_texts(launch_shape, row))
+    return cells
 
 
 def _shape_texts(launch_shape: LaunchShapes, row: int) -> Iterator[str]:

@@ -83,7 +83,7 @@ class Slice:
         return sum(
             line.duration_ns
             for analysis in self.analyses
-            for line in analysis.ledger
+            for line in analysis.breakdown
             if self.step in (None, line.step)
         )
 

@@ -69,7 +69,7 @@ def _times(analysis: Analysis, numbers: Sequence[int]) -> Ints:
     """Return each step's wall time, busy time, and device time by phase."""
     rows = {number: row for row, number in enumerate(numbers)}
     times = np.zeros((len(rows), 2), np.int64)
-    for line in analysis.ledger:
+    for line in analysis.breakdown:
         if line.step in rows:
             times[rows[line.step], 0] += line.duration_ns
             times[rows[line.step], 1] += line.duration_ns * (line.scope != Scope.IDLE)

@@ -50,10 +50,10 @@ def _steps(analysis: Analysis) -> list[documents.StepFacts]:
     """Return the first steps of one rank; steps of the same number are one."""
     walls = dict(islice(walls_ns(analysis).items(), MAX_STEPS))
     busy = dict.fromkeys(walls, 0)
-    for line in analysis.ledger:
+    for line in analysis.breakdown:
         if line.step in busy and line.scope != Scope.IDLE:
             busy[line.step] += line.duration_ns
-    found = utilisation_by_step(analysis, list(walls))
+    utilisations = utilisation_by_step(analysis, list(walls))
     return [
         documents.StepFacts(
             rank=analysis.recording.settings.rank,
@@ -65,7 +65,7 @@ def _steps(analysis: Analysis) -> list[documents.StepFacts]:
             known_fraction=None if each is None else each.known_fraction,
             counted_fraction=None if each is None else each.counted_fraction,
         )
-        for number, each in zip(walls, found, strict=True)
+        for number, each in zip(walls, utilisations, strict=True)
     ]
 
 
@@ -84,13 +84,13 @@ def coverage(source: SessionLike) -> documents.Coverage:
 
 
 def _line_fraction(analyses: Sequence[Analysis], scope: Scope) -> float | None:
-    ledger = [line for analysis in analyses for line in analysis.ledger]
-    is_there = any(line.scope == scope and line.duration_ns for line in ledger)
-    return tables.fraction_of(ledger, Level.LINE, scope) if is_there else None
+    breakdown = [line for analysis in analyses for line in analysis.breakdown]
+    is_there = any(line.scope == scope and line.duration_ns for line in breakdown)
+    return tables.fraction_of(breakdown, Level.LINE, scope) if is_there else None
 
 
 def _gaps(rows: Sequence[dict[str, Any]]) -> list[documents.GapRow]:
-    """Sum the ledger's gaps by reason, the longest first."""
+    """Sum the breakdown's gaps by reason, the longest first."""
     busy = sum(row["duration_ns"] for row in rows if row["scope"] != Scope.IDLE)
     sums = tables.gap_times_ns((row["category"], row["duration_ns"]) for row in rows)
     return [gap_row(reason, duration_ns, busy) for reason, duration_ns in sums.items()]
@@ -161,14 +161,14 @@ def report_answer(source: SessionLike, top: int | None = 15) -> documents.Report
     for name in OVERVIEW_TABLES:
         rows[name], more = _rows(source, table_named(name), f"tables.{name}.rows", top)
         cuts += more
-    entries = [finding_entry(each) for each in source.found.found]
+    entries = [finding_entry(each) for each in source.recommendations.ranked]
     cuts += _cut("findings.findings", len(entries[:SHOWN]), len(entries))
     findings = documents.FindingsPart(
-        step_ns=source.found.step_ns,
-        unprofiled_step_ns=source.found.unprofiled_step_ns,
-        rules_evaluated=source.found.rules_evaluated,
+        step_ns=source.recommendations.step_ns,
+        unprofiled_step_ns=source.recommendations.unprofiled_step_ns,
+        rules_evaluated=source.recommendations.rules_evaluated,
         findings=entries[:SHOWN],
-        rules_skipped=list(source.found.rules_skipped),
+        rules_skipped=list(source.recommendations.rules_skipped),
     )
     return documents.Report(
         cuts=[*cuts, *steps_truncation(source)],
@@ -181,18 +181,18 @@ def report_answer(source: SessionLike, top: int | None = 15) -> documents.Report
 
 def findings_answer(source: SessionLike, top: int | None = None) -> documents.FindingsAnswer:
     """Return the findings of a session."""
-    found: Findings = source.found
-    entries = [finding_entry(each) for each in found.found]
+    recommendations: Findings = source.recommendations
+    entries = [finding_entry(each) for each in recommendations.ranked]
     kept = entries if top is None else entries[: formatting.require_top(top)]
     return documents.FindingsAnswer(
         cuts=[*_cut("findings", len(kept), len(entries)), *steps_truncation(source)],
         session=session_facts(source),
         coverage=coverage(source),
-        step_ns=found.step_ns,
-        unprofiled_step_ns=found.unprofiled_step_ns,
-        rules_evaluated=found.rules_evaluated,
+        step_ns=recommendations.step_ns,
+        unprofiled_step_ns=recommendations.unprofiled_step_ns,
+        rules_evaluated=recommendations.rules_evaluated,
         findings=kept,
-        rules_skipped=list(found.rules_skipped),
+        rules_skipped=list(recommendations.rules_skipped),
     )
 
 

@@ -245,7 +245,7 @@ def comparison_answer(
         step_basis=comparison.step.basis.value,
         total=change_facts(comparison.total),
         device=change_facts(comparison.device),
-        breakdown=[row_facts(row) for row in comparison.table("ledger").rows],
+        breakdown=[row_facts(row) for row in comparison.table("breakdown").rows],
         by=by,
         row_count=len(table.rows),
         verdict_counts={str(v): verdicts.count(v) for v in records.Verdict if v in verdicts},

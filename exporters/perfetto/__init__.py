@@ -84,7 +84,7 @@ def write_trace(
             analysis = each.analysis
             flows, of_steps = Flows(analysis), RooflineTotals(analysis, peaks)
             draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks), of_steps)
-            draw_host(writer, tracks, analysis.recording, flows.host_rows, flows.from_host)
+            draw_host(writer, tracks, analysis.recording, flows)
             draw_compiles(writer, tracks, analysis)
             draw_places(writer, tracks, analysis, last_ns - each.shift_ns)
             draw_rooflines(writer, tracks, analysis, of_steps, last_ns - each.shift_ns)

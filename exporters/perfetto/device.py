@@ -69,8 +69,8 @@ class LaunchSlices:
 class IdleSlices:
     """Makes the slices of idle time."""
 
-    def __init__(self, writer: PacketWriter, analysis: Analysis) -> None:
-        self._writer, self._idle = writer, analysis.idle
+    def __init__(self, writer: PacketWriter, analysis: Analysis, flows: Flows) -> None:
+        self._writer, self._idle, self._call_names = writer, analysis.idle, flows.call_names
         idle = analysis.idle
         codes = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
         keys = zip(*(column.tolist() for column in codes), strict=True)
@@ -91,10 +91,11 @@ class IdleSlices:
 
     def _constant(self, cause: int, place: int, activity: int) -> bytes:
         idle = self._idle
-        cpu_activity = idle.cpu_activity.strings[activity] or None
+        cpu_activity = idle.cpu_activity.strings[activity] or PYTHON
+        cpu_activity = self._call_names.get(cpu_activity, cpu_activity)
         why, at = idle.cause.strings[cause], idle.places[place]
         name = f"idle: {cause_text(why)}"
-        arguments: dict[str, Argument] = {"cause": why, "cpu_activity": cpu_activity or PYTHON}
+        arguments: dict[str, Argument] = {"cause": why, "cpu_activity": cpu_activity}
         if (position := position_text(at)) is not None:
             name = f"{name} at {position}"
             arguments["source_lines"] = [line_text(at) or position]
@@ -148,7 +149,7 @@ class _Drawing:
         arguments = LaunchArgumentColumns(analysis, rates, writer.texts)
         self._slices = LaunchSlices(writer, analysis.launches, arguments, flows)
         self._label_spans = LabelSpans(writer, analysis, largest_places(analysis), of_steps)
-        self._idle_slices = IdleSlices(writer, analysis)
+        self._idle_slices = IdleSlices(writer, analysis, flows)
         self._other_rows = _other_rows(analysis, flows)
         self._window_end_ns = window.end_ns(analysis.recording.trace.events)
         self.counters = Counters(writer, tracks, analysis.launches, rates)
@@ -216,16 +217,16 @@ def _other_rows(analysis: Analysis, flows: Flows) -> Mapping[int | str, dict[str
     left_out = events.start_ns > window.end_ns(events)
     left_out[analysis.launches.event] = True
     others = flows.device_rows[~left_out[flows.device_rows]]
-    rows_found: dict[int | str, dict[str, list[Ints]]] = defaultdict(lambda: defaultdict(list))
+    grouped_rows: dict[int | str, dict[str, list[Ints]]] = defaultdict(lambda: defaultdict(list))
     kinds = np.column_stack((events.thread[others], events.category.codes[others]))
     each, firsts, of_row = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
     for kind in np.argsort(firsts).tolist():
         thread, category = each[kind].tolist()
-        rows = rows_found[events.threads[thread].pid][events.category.strings[category]]
+        rows = grouped_rows[events.threads[thread].pid][events.category.strings[category]]
         rows.append(others[of_row.ravel() == kind])
     return {
         pid: {name: np.sort(np.concatenate(rows)) for name, rows in by_category.items()}
-        for pid, by_category in rows_found.items()
+        for pid, by_category in grouped_rows.items()
     }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.perfetto import window
@@ -17,6 +18,8 @@ from profiler_ext.records.events import Events, Ints
 
 # A joint graph's node in one module: layers may share a graph, but not a module.
 _Node = tuple[str, str, str | None]
+_KINDS = vocabulary.LaunchKind
+_TRITON = (_KINDS.TRITON, _KINDS.TRITON_TEMPLATE, _KINDS.USER_TRITON)
 
 
 def forward_launches(analysis: Analysis) -> dict[int, int]:
@@ -132,7 +135,8 @@ class Flows:
 
     def __init__(self, analysis: Analysis) -> None:
         events, launches = analysis.recording.trace.events, analysis.launches
-        on_stream = launches.event[~np.ma.getmaskarray(launches.stream)]
+        is_on_stream = ~np.ma.getmaskarray(launches.stream)
+        on_stream = launches.event[is_on_stream]
         pids = {events.threads[index].pid for index in np.unique(events.thread[on_stream])}
         device_threads = [
             index for index, thread in enumerate(events.threads) if thread.pid in pids
@@ -141,6 +145,7 @@ class Flows:
         # Rows of ``Events``.
         self.host_rows: Ints = np.flatnonzero(~on_device & ~window.is_recording(events))
         self.device_rows: Ints = np.flatnonzero(on_device)
+        self.call_names = _call_names(launches, is_on_stream)
         called, calls = _calls(events, self.host_rows, launches)
         pairs = forward_launches(analysis)
         backward, forward = (np.array([*each], np.int64) for each in (pairs, pairs.values()))
@@ -150,6 +155,17 @@ class Flows:
         self.to_launch = FlowIds(
             TO, np.concatenate((called, backward)), np.concatenate((called + 1, between))
         )
+
+
+def _call_names(launches: Launches, is_on_stream: npt.NDArray[np.bool_]) -> Mapping[str, str]:
+    """Return new names of the CPU calls that are named like the kernel that they launch.
+
+    The viewer lists what a search finds by time, and a call comes before its kernel. With spaces
+    in its name, a search for the kernel does not find it.
+    """
+    of_triton = launches.kernel[is_on_stream & launches.kind.where(*_TRITON)]
+    names = {*launches.name[is_on_stream].strings, *of_triton.strings} - {""}
+    return {name: f"launch {name.replace('_', ' ')}" for name in names}
 
 
 def _calls(events: Events, host_rows: Ints, launches: Launches) -> tuple[Ints, Ints]:

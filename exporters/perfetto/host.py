@@ -13,7 +13,8 @@ import numpy as np
 from profiler_ext.exporters.perfetto.annotations import Argument, IntArgument
 from profiler_ext.exporters.perfetto.arguments import raw_arguments, reader
 from profiler_ext.exporters.perfetto.encoding import Shared
-from profiler_ext.exporters.perfetto.packets import FlowIds, PacketWriter, Slices
+from profiler_ext.exporters.perfetto.flows import Flows
+from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
 from profiler_ext.kineto.raw_events import strict
 from profiler_ext.kineto.recording import as_written
@@ -162,12 +163,10 @@ def _argument(value: Any) -> Argument:
     return text if len(text) <= _MAX_CHARS else f"{text[: _MAX_CHARS - 1]}…"
 
 
-def draw_host(
-    writer: PacketWriter, tracks: Tracks, recording: Recording, rows: Ints, flows: FlowIds
-) -> None:
+def draw_host(writer: PacketWriter, tracks: Tracks, recording: Recording, flows: Flows) -> None:
     """Draw the CPU events, nested as they were called."""
-    events, names = recording.trace.events, Names(recording.trace)
-    slices = host_slices(writer, recording, rows, flows)
+    events, names, rows = recording.trace.events, Names(recording.trace), flows.host_rows
+    slices = host_slices(writer, recording, flows)
     parents = _Parents(tracks, names, recording.settings)
     threads = events.thread[rows]
     for index in np.unique(threads).tolist():
@@ -181,11 +180,12 @@ def draw_host(
         tracks.draw_calls(track, name, slices.some(np.flatnonzero(threads == index)))
 
 
-def host_slices(writer: PacketWriter, recording: Recording, rows: Ints, flows: FlowIds) -> Slices:
+def host_slices(writer: PacketWriter, recording: Recording, flows: Flows) -> Slices:
     """Return the slices of CPU events."""
     events, further = recording.trace.events, HostArguments(recording.trace)
+    rows = flows.host_rows
     codes = (events.name.codes[rows], events.category.codes[rows])
-    made = partial(_constant, writer, events, further)
+    made = partial(_constant, writer, events, further, flows.call_names)
     shared = Shared(further.keys(rows), lambda at: made(int(rows[at])), codes)
     ids = [
         IntArgument("external_id", events.external_id),
@@ -195,11 +195,18 @@ def host_slices(writer: PacketWriter, recording: Recording, rows: Ints, flows: F
         IntArgument("bytes", events.bytes_moved),
     ]
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
-    return Slices(start_ns, end_ns, shared.constants, shared.of_row, rows, ids, (flows,))
+    return Slices(start_ns, end_ns, shared.constants, shared.of_row, rows, ids, (flows.from_host,))
 
 
-def _constant(writer: PacketWriter, events: Events, further: HostArguments, row: int) -> bytes:
-    return writer.constant(events.name[row], events.category[row], further.of(row))
+def _constant(
+    writer: PacketWriter,
+    events: Events,
+    further: HostArguments,
+    call_names: Mapping[str, str],
+    row: int,
+) -> bytes:
+    name = call_names.get(events.name[row], events.name[row])
+    return writer.constant(name, events.category[row], further.of(row))
 
 
 def _is_process(pid: int | str) -> bool:

@@ -90,7 +90,7 @@ class RooflineTotals:
 
     def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
         self._analysis = analysis
-        self._found = rooflines(analysis, peaks)
+        self._totals = rooflines(analysis, peaks)
         self._shares = profiled_shares(analysis)
 
     @cached_property
@@ -127,7 +127,7 @@ class RooflineTotals:
 
     def _sums(self, code_of_share: Ints | Codes, codes: int) -> PartSums:
         key = code_of_share[self._shares].astype(np.int64, copy=False)
-        return part_sums(KeyedShares(self._analysis, self._shares, key, codes), self._found)
+        return part_sums(KeyedShares(self._analysis, self._shares, key, codes), self._totals)
 
     def _rows(self, labels: Sequence[Label | None], sums: PartSums) -> dict[Label, Row]:
         codes, known = codes_of(labels)
@@ -171,22 +171,22 @@ def _bound_label(row: Row) -> str:
 
 
 def draw_rooflines(
-    writer: PacketWriter, tracks: Tracks, analysis: Analysis, found: RooflineTotals, at_ns: int
+    writer: PacketWriter, tracks: Tracks, analysis: Analysis, totals: RooflineTotals, at_ns: int
 ) -> None:
     """Put the roofline of every line, module and kernel on one track, without duration."""
     settings = analysis.recording.settings
     rank = settings.rank if settings.world_size > 1 else None
     slices = listed(
         (at_ns, at_ns, writer.constant(name, ROOFLINE, present({"rank": rank, **statements})))
-        for name, statements in _roofline_arguments(analysis, found)
+        for name, statements in _roofline_arguments(analysis, totals)
     )
     tracks.draw(_ROOFLINES_TRACK, internal_group(tracks, settings), _ROOFLINES_RANK, slices)
 
 
-def _roofline_arguments(analysis: Analysis, found: RooflineTotals) -> Iterator[_NamedArguments]:
-    for (file, line), row in found.of_lines.items():
+def _roofline_arguments(analysis: Analysis, totals: RooflineTotals) -> Iterator[_NamedArguments]:
+    for (file, line), row in totals.of_lines.items():
         yield f"{file}:{line}", {"of": "line", "file": file, "line": line, **row}
-    for module, row in found.of_places([*map(module_text, analysis.places)]).items():
+    for module, row in totals.of_places([*map(module_text, analysis.places)]).items():
         yield module, {"of": "module", "module": module, **row}
-    for (kernel, name, kind), row in found.of_kernels.items():
+    for (kernel, name, kind), row in totals.of_kernels.items():
         yield kernel, {"of": "kernel", "kernel": kernel, "name": name, "kind": kind, **row}

@@ -23,7 +23,7 @@ _OF_BOTH: Mapping[str, tuple[str, ...]] = {
     "compile": ("file", "line", "function", "kind"),
 }
 _OF_ROW: Mapping[str, tuple[str, ...]] = {
-    "ledger": ("scope", "level", "category"),
+    "breakdown": ("scope", "level", "category"),
     "phase": ("phase",),
 }
 _NAMED = (
@@ -100,7 +100,7 @@ def compared(comparison: Comparison, by: str) -> Table:
 
 def _names(by: str) -> tuple[str, ...]:
     both = (f"{side}_{name}" for side in ("base", "head") for name in _OF_BOTH.get(by, ()))
-    phases = () if by in ("ledger", "compile", "phase") else tuple(c.name for c in _PHASES)
+    phases = () if by in ("breakdown", "compile", "phase") else tuple(c.name for c in _PHASES)
     modules = ("modules",) if by in ("line", "op", "kernel") else ()
     words = ("match", "verdict", "account", "cause", "gap")
     return (*both, *_OF_ROW.get(by, ()), *words, *modules, *_NUMBERS, *phases)

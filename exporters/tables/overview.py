@@ -80,7 +80,7 @@ def coverage(analysis: Analysis, *, step: int | None = None, rank: int | None = 
     of the steps on each device, which overlaps phases, so there is no filter by phase.
     """
     selection = Selection(step, rank)
-    sums = _ledger_sums(analysis, selection)
+    sums = _breakdown_sums(analysis, selection)
     every = np.arange(len(sums))
     time = np.array(list(sums.values()), np.int64)
     steps = selection.count_steps(analysis)
@@ -99,23 +99,23 @@ def coverage(analysis: Analysis, *, step: int | None = None, rank: int | None = 
 
 def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled") -> float:
     """Return the fraction of busy time attributed to ``level`` or better; 0.0 without busy time."""
-    return fraction_of(analysis.ledger, level, scope)
+    return fraction_of(analysis.breakdown, level, scope)
 
 
-def fraction_of(ledger: Iterable[BreakdownRow], level: str, scope: str) -> float:
-    """Return :func:`fraction_at` of ledger lines of any ranks."""
+def fraction_of(breakdown: Iterable[BreakdownRow], level: str, scope: str) -> float:
+    """Return :func:`fraction_at` of breakdown rows of any ranks."""
     if level not in _BEST_FIRST:
         raise UsageError(f"there is no level {level!r}; ask for one of {', '.join(_BEST_FIRST)}")
     levels = _BEST_FIRST[: _BEST_FIRST.index(Level(level)) + 1]
     scopes = _busy_scopes(scope)
-    busy = [line for line in ledger if line.scope in scopes]
+    busy = [line for line in breakdown if line.scope in scopes]
     total = sum(line.duration_ns for line in busy)
     attributed_ns = sum(line.duration_ns for line in busy if line.level in levels)
     return attributed_ns / total if total else 0.0
 
 
 def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the time of each gap, longest first, from ledger categories and times."""
+    """Return the time of each gap, longest first, from breakdown categories and times."""
     sums: dict[str, int] = {}
     for category, duration_ns in times:
         if category in tuple(GapReason):
@@ -152,17 +152,17 @@ def _busy_scopes(scope: str) -> tuple[str, ...]:
     return (scope,)
 
 
-def _ledger_sums(analysis: Analysis, selection: Selection) -> dict[_Entry, int]:
+def _breakdown_sums(analysis: Analysis, selection: Selection) -> dict[_Entry, int]:
     selection.require_step(analysis)
     sums: dict[_Entry, int] = {}
-    for line in analysis.ledger if selection.has_rank_of(analysis) else ():
+    for line in analysis.breakdown if selection.has_rank_of(analysis) else ():
         if selection.step in (None, line.step):
             entry = (line.scope, line.level, line.category)
             sums[entry] = sums.get(entry, 0) + line.duration_ns
-    return dict(sorted(sums.items(), key=_ledger_order))
+    return dict(sorted(sums.items(), key=_breakdown_order))
 
 
-def _ledger_order(item: tuple[_Entry, int]) -> tuple[int, int, int, str]:
+def _breakdown_order(item: tuple[_Entry, int]) -> tuple[int, int, int, str]:
     (scope, level, category), duration = item
     rank = len(_BEST_FIRST) if level is None else _BEST_FIRST.index(Level(level))
     return _SCOPES.index(Scope(scope)), rank, -duration, category
@@ -210,31 +210,31 @@ def utilisation(
 def findings(analysis: Analysis, *, rank: int | None = None) -> Table:
     """Return the findings, the largest first; figures as JSON."""
     is_there = Selection(rank=rank).has_rank_of(analysis)
-    return _findings_frame(find(analysis).found if is_there else ())
+    return _findings_frame(find(analysis).ranked if is_there else ())
 
 
-def _findings_frame(found: tuple[Finding, ...]) -> Table:
-    every = np.arange(len(found))
+def _findings_frame(ranked: tuple[Finding, ...]) -> Table:
+    every = np.arange(len(ranked))
     columns = {
-        "rank": gather([each.rank for each in found], every, INT),
-        "rule": gather([each.rule for each in found], every, TEXT),
-        "summary": gather([each.summary for each in found], every, TEXT),
+        "rank": gather([each.rank for each in ranked], every, INT),
+        "rule": gather([each.rule for each in ranked], every, TEXT),
+        "summary": gather([each.summary for each in ranked], every, TEXT),
     }
     columns |= {
-        name: gather([getattr(each.location, name) for each in found], every, dtype)
+        name: gather([getattr(each.location, name) for each in ranked], every, dtype)
         for name, dtype in _PLACE
     }
     columns |= {
-        "compile_id": gather([each.location.graph for each in found], every, TEXT),
-        "est_saving_ns": gather([each.est_saving_ns for each in found], every, INT),
-        "total_ns": gather([each.total_ns for each in found], every, INT),
-        "est_saving_fraction": gather([each.fraction for each in found], every, FLOAT),
-        "saving_per": gather([each.saving_per.value for each in found], every, TEXT),
-        "confidence": gather([each.confidence.value for each in found], every, TEXT),
+        "compile_id": gather([each.location.graph for each in ranked], every, TEXT),
+        "est_saving_ns": gather([each.est_saving_ns for each in ranked], every, INT),
+        "total_ns": gather([each.total_ns for each in ranked], every, INT),
+        "est_saving_fraction": gather([each.fraction for each in ranked], every, FLOAT),
+        "saving_per": gather([each.saving_per.value for each in ranked], every, TEXT),
+        "confidence": gather([each.confidence.value for each in ranked], every, TEXT),
         "evidence": gather(
-            [msgspec.json.encode(each.evidence).decode() for each in found], every, TEXT
+            [msgspec.json.encode(each.evidence).decode() for each in ranked], every, TEXT
         ),
-        "remedy": gather([each.remedy for each in found], every, TEXT),
-        "overlaps_with": gather([", ".join(each.overlaps_with) for each in found], every, TEXT),
+        "remedy": gather([each.remedy for each in ranked], every, TEXT),
+        "overlaps_with": gather([", ".join(each.overlaps_with) for each in ranked], every, TEXT),
     }
     return schema.frame(columns)

@@ -119,7 +119,7 @@ def _with_rank(table: Table, analysis: Analysis) -> Table:
 
 
 def _busy_first(sums: Table) -> Table:
-    """Sort a ledger: busy first, best level first, longest first."""
+    """Sort a breakdown: busy first, best level first, longest first."""
     levels = [*map(str, vocabulary.Level), None]
     named = zip(sums["scope"].tolist(), sums["level"].tolist(), strict=True)
     scopes = list(vocabulary.Scope)

@@ -110,9 +110,9 @@ def roofline_columns_by_launch(
     analysis: Analysis, peaks: Mapping[str, Peak]
 ) -> dict[str, AnyColumn]:
     """Return the roofline columns, one row per launch."""
-    found = rooflines(analysis, peaks)
-    evidence = {"unit_evidence": text(found.unit_evidence, absent="")}
-    return _roofline_columns(found, evidence)
+    estimates = rooflines(analysis, peaks)
+    evidence = {"unit_evidence": text(estimates.unit_evidence, absent="")}
+    return _roofline_columns(estimates, evidence)
 
 
 def roofline_columns_by_key(shares: KeyedShares, peaks: Mapping[str, Peak]) -> dict[str, AnyColumn]:

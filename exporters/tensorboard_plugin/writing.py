@@ -46,7 +46,7 @@ def top_findings(result: Findings, settings: recording.Settings) -> document.Top
     """Return the top recommendations."""
     return document.TopFindings(
         title=findings.findings_heading(result),
-        findings=tuple(_finding_text(each, settings) for each in result.found[: findings.SHOWN]),
+        findings=tuple(_finding_text(each, settings) for each in result.ranked[: findings.SHOWN]),
         more=findings.more_text(result, "profiler-ext report --findings") or "",
     )
 
@@ -172,7 +172,7 @@ def _row(
 
 def _accounts(analysis: Analysis) -> Iterable[document.Account]:
     for row in records(tables.coverage(analysis)):
-        yield document.Account(printable(formatting.ledger_label(row)), row["duration_ns"])
+        yield document.Account(printable(formatting.breakdown_label(row)), row["duration_ns"])
 
 
 def _source(file: SourceFile, settings: recording.Settings) -> document.Source:

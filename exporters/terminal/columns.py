@@ -88,10 +88,10 @@ def fitting(numbers: Sequence[Number], names: Sequence[Name], width: int) -> lis
 
 def _by_priority(numbers: Sequence[Number]) -> list[list[Number]]:
     """Return the columns by order, those of one group together."""
-    groups_found: dict[tuple[int, object], list[Number]] = {}
+    grouped: dict[tuple[int, object], list[Number]] = {}
     for at, each in enumerate(numbers):
-        groups_found.setdefault((each.order, each.group or at), []).append(each)
-    return sorted(groups_found.values(), key=lambda some: some[0].order)
+        grouped.setdefault((each.order, each.group or at), []).append(each)
+    return sorted(grouped.values(), key=lambda some: some[0].order)
 
 
 def name_widths(names: Sequence[Name], room: int) -> list[int]:

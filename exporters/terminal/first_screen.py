@@ -63,14 +63,16 @@ def print_first_screen(
     session: SessionLike, console: Console, commands: Sequence[str] = ()
 ) -> None:
     """Print what to know first; ``commands`` go deeper."""
-    verdict = Text(findings_view.verdict_text(session.analyses, session.found), "bold")
+    verdict = Text(findings_view.verdict_text(session.analyses, session.recommendations), "bold")
     advice = [*_finding_lines(session), *_caveat_lines(session, console)]
     above = [verdict, *_step_lines(session), *advice, Text()]
     below = [Text(), *_breakdown_lines(session)]
-    below += [Text(next_text(commands, console.width), "dim")] if commands else []
+    last = [Text(next_text(commands, console.width), "dim")] if commands else []
     _print_lines(above, console)
-    _print_work(session, console, max(LINES - len(above) - len(below) - 1, _LEAST_ROWS))
+    _print_work(session, console, max(LINES - len([*above, *below, *last]) - 1, _LEAST_ROWS))
     _print_lines(below, console)
+    for line in last:  # a command can be copied only as a whole
+        console.print(line, soft_wrap=True)
 
 
 def _print_lines(lines: Iterable[Text], console: Console) -> None:
@@ -88,10 +90,10 @@ def _step_lines(session: SessionLike) -> Iterator[Text]:
 def _finding_lines(session: SessionLike) -> Iterator[Text]:
     """Yield two lines per finding: the time at stake and what it is, then what to try."""
     settings = session.analyses[0].recording.settings
-    found = session.found.found
-    if not found and session.analyses[0].steps:
-        yield Text(findings_view.findings_heading(session.found))
-    for finding in found[:_FINDINGS]:
+    ranked = session.recommendations.ranked
+    if not ranked and session.analyses[0].steps:
+        yield Text(findings_view.findings_heading(session.recommendations))
+    for finding in ranked[:_FINDINGS]:
         time, part = findings_view.saving_texts(finding)
         where = findings_view.place_text(finding.location, settings)
         what = Text(f"{time:>8}  {part:>5}  ")
@@ -150,7 +152,7 @@ def _rows_of(
     """Return the largest rows; a row that counts the others takes one of them."""
     every = kind.in_order(table)
     shown = every.head(rows if len(every) <= rows else rows - 1)
-    wall_ns = sum(row.duration_ns for analysis in session.analyses for row in analysis.ledger)
+    wall_ns = sum(row.duration_ns for analysis in session.analyses for row in analysis.breakdown)
     settings = session.analyses[0].recording.settings
     drawing = columns.Drawing(kind, every, shown, settings, console, wall_ns)
     return (top_table if kind.by == _LINE else module_table.module_table)(drawing)
@@ -169,10 +171,19 @@ def _breakdown_lines(session: SessionLike) -> Iterator[Text]:
             label = "outside operators" if is_outside else scope.label
             yield _breakdown_line(label, own, total, about.get(scope, ""))
     if rows:
-        label = "step" if session.found.unprofiled_step_ns is None else "step while profiling"
-        yield _breakdown_line(
-            label, rows, total, *rooflines.utilisation_texts(session.analyses)[:1]
-        )
+        mfu = rooflines.utilisation_texts(session.analyses)[:1]
+        yield _breakdown_line(_step_label(session, rows), rows, total, *mfu)
+
+
+def _step_label(session: SessionLike, rows: Sequence[columns.Row]) -> str:
+    """Return the name of the step that the rows add up to, where the title has another."""
+    if session.recommendations.unprofiled_step_ns is not None:
+        return "step while profiling"
+    mean_ns = sum(row["per_step_ns"] for row in rows)
+    is_title = formatting.time_text(mean_ns) == formatting.time_text(
+        session.recommendations.step_ns
+    )
+    return "step" if is_title else "mean step"
 
 
 def _breakdown_line(label: str, rows: Sequence[columns.Row], total: int, about: str = "") -> Text:

@@ -12,7 +12,7 @@ from profiler_ext.exporters.views import formatting, modules, summary
 from profiler_ext.records.vocabulary import Phase
 
 _EACH, _EACH_WIDTH = "each (least - most)", 26
-_LEAST_NAME = 24
+_LEAST_NAME = 22
 _SHOWN_OUTLIERS = 3
 _INDENT = "  "
 
@@ -26,7 +26,7 @@ def module_table(drawing: Drawing) -> console.Table:
     numbers = [
         *tables.measures(sum(row["duration_ns"] for row in rows)),
         number("itself", lambda row: time_cell(row.get("own_ns") or 0), 1, tables.TIME),
-        *tables.phase_numbers(rows, 2),
+        *tables.phase_numbers(rows, 1),
         number(_EACH, lambda row: row.get("each", ""), 3, _EACH_WIDTH),
         tables.bar(_parts, drawing, 4),
         *tables.roofline_numbers(drawn, drawing.console.width),

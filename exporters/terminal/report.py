@@ -51,7 +51,7 @@ _BY = "line"
 
 def print_first(findings: Findings, settings: Settings, console: Console) -> None:
     """Print the top findings."""
-    _print(findings, findings.found[:SHOWN], settings, console)
+    _print(findings, findings.ranked[:SHOWN], settings, console)
     if (more := more_text(findings, f"profiler-ext {ALL}")) is not None:
         print_line(console, more, "dim")
     console.print()
@@ -61,11 +61,11 @@ def print_all(
     findings: Findings, settings: Settings, console: Console, top: int | None = None
 ) -> None:
     """Print all findings, at most ``top``, and the skipped checks."""
-    shown = findings.found[: MAX_ON_PAGE if top is None else formatting.require_top(top)]
+    shown = findings.ranked[: MAX_ON_PAGE if top is None else formatting.require_top(top)]
     _print(findings, shown, settings, console)
-    if (left := len(findings.found) - len(shown)) > 0:
+    if (left := len(findings.ranked) - len(shown)) > 0:
         console.print(
-            Text(f"and {left:,} more: --top {len(findings.found)} prints all", style="dim")
+            Text(f"and {left:,} more: --top {len(findings.ranked)} prints all", style="dim")
         )
     for line in skipped_rules_lines(findings):
         console.print(Text(line, style="dim"))
@@ -127,7 +127,7 @@ def print_session(
     if verbose:
         _print_overview(session, console)
     else:
-        print_line(console, verdict_text(session.analyses, session.found), "bold")
+        print_line(console, verdict_text(session.analyses, session.recommendations), "bold")
     if len(session.analyses) > 1 or session.analyses[0].steps or len(table):
         print_top(report, table, console, filters)
     if verbose:
@@ -141,7 +141,7 @@ def _print_overview(session: SessionLike, console: Console) -> None:
     heading = summary.heading(first) if is_one else summary.heading_of_ranks(analyses)
     console.print(Text(heading, style="bold"))
     if first.steps or others:
-        print_first(session.found, first.recording.settings, console)
+        print_first(session.recommendations, first.recording.settings, console)
     else:
         print_line(console, "No step was profiled, so there is nothing to sum.")
     stragglers = () if is_one else (each.text for each in idle.straggler_lines(analyses))
@@ -232,18 +232,18 @@ def print_coverage(
 ) -> None:
     """Print the step time breakdown, and how much is attributed."""
     if rows:
-        console.print(_ledger_table(rows, causes, console))
+        console.print(_breakdown_table(rows, causes, console))
         for text in sentences:
             print_wrapped(console, text)
 
 
-def _ledger_table(
+def _breakdown_table(
     rows: list[dict[str, Any]], causes: Iterable[tuple[str, int]], console: Console
 ) -> Table:
     wall = sum(row["duration_ns"] for row in rows)
     of_steps = sum(row["per_step_ns"] for row in rows) / wall if wall else 0.0
     rows_shown: list[columns.Row] = [
-        {**row, "label": printable(formatting.ledger_label(row))} for row in rows
+        {**row, "label": printable(formatting.breakdown_label(row))} for row in rows
     ]
     rows_shown += [_part_row(f"  {words}", took_ns, of_steps) for words, took_ns in causes]
     rows_shown.append(_part_row("total", wall, of_steps))

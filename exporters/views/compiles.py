@@ -87,12 +87,12 @@ def phases_text(spent: Mapping[CompilePhase, int]) -> str:
 
 
 def _recompile_counts(records: Iterable[Compilation]) -> str:
-    parts_found = [
+    phrases = [
         (sum(bool(each.recompiles) for each in records), "recompilation"),
         (sum(len(each.breaks) for each in records), "graph break"),
         (sum(each.failure is not None for each in records), "failed compile"),
     ]
-    return ", ".join(counted(number, word) for number, word in parts_found if number)
+    return ", ".join(counted(number, word) for number, word in phrases if number)
 
 
 def _caches(records: Iterable[Compilation]) -> Iterator[str]:
@@ -122,14 +122,14 @@ def name_text(row: Mapping[str, Any], settings: Settings) -> str:
 
 def detail_texts(row: Mapping[str, Any], settings: Settings) -> list[str]:
     """Return a compilation's details: recompile reason, breaks, cache results, use."""
-    parts_found = [
+    phrases = [
         row["recompiles"] and f"again, as {row['recompiles']} failed: {row['recompile_reason']}",
         _break_text(row, settings),
         row["failure"] and f"gave nothing: {_first_line(row['failure'])}",
         row["cache_detail"],
         _use_text(row),
     ]
-    return [_short(text) for text in parts_found if text]
+    return [_short(text) for text in phrases if text]
 
 
 def _break_text(row: Mapping[str, Any], settings: Settings) -> str | None:

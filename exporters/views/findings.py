@@ -39,7 +39,7 @@ _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 def findings_heading(findings: Findings) -> str:
     """Return the heading of the findings."""
-    if findings.found:
+    if findings.ranked:
         return f"Top recommendations: step {_step_text(findings)}"
     if not findings.rules_evaluated:
         return "No recommendation: no check applies (report --findings lists why)"
@@ -69,9 +69,9 @@ def verdict_text(analyses: Sequence[Analysis], findings: Findings) -> str:
     busy = fmean(formatting.busy_fraction(each, training_steps(each)) for each in analyses)
     if analyses[0].is_on_cpu:
         return f"{ranks}Step {_step_text(findings)}: CPU in operators {busy:.1%} of the time"
-    ledger = [row for analysis in analyses for row in analysis.ledger]
-    exposed_ns = sum(row.duration_ns for row in ledger if row.scope == Scope.COMMUNICATION)
-    exposed = exposed_ns / max(sum(row.duration_ns for row in ledger), 1)
+    breakdown = [row for analysis in analyses for row in analysis.breakdown]
+    exposed_ns = sum(row.duration_ns for row in breakdown if row.scope == Scope.COMMUNICATION)
+    exposed = exposed_ns / max(sum(row.duration_ns for row in breakdown), 1)
     if exposed > max(1 - busy, 1 - _BUSY):
         return f"{ranks}Step {_step_text(findings)}, exposed communication {exposed:.1%}"
     if busy >= _BUSY:
@@ -161,7 +161,7 @@ def skipped_rules_lines(findings: Findings) -> tuple[str, ...]:
 
 def more_text(findings: Findings, how: str) -> str | None:
     """Return how many findings are left out, and how to see them; ``None`` if none."""
-    left = len(findings.found) - SHOWN
+    left = len(findings.ranked) - SHOWN
     return f"and {left} more: {how}" if left > 0 else None
 
 

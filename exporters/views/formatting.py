@@ -111,8 +111,8 @@ def start(text: str, width: int) -> str:
 
 def short_kernel(name: str) -> str:
     """Return a kernel's name without result type, parameters and torch's namespaces."""
-    if (found := _CUTLASS.search(name)) is not None:
-        return found[1]
+    if (matched := _CUTLASS.search(name)) is not None:
+        return matched[1]
     plain = _ENDS.sub("", _NAMESPACES.sub("", name.removeprefix("void ")))
     return plain[: _parameters(plain)].rstrip() or name
 
@@ -243,7 +243,7 @@ def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:
     return "(the model itself)" if column == "module" and not row[column] else str(row[column])
 
 
-def ledger_label(row: Mapping[str, Any]) -> str:
+def breakdown_label(row: Mapping[str, Any]) -> str:
     """Return a breakdown row's label."""
     text: str = _CATEGORIES.get(row["category"], row["category"])
     if row["scope"] == vocabulary.Scope.IDLE:
@@ -285,7 +285,7 @@ def _autograd_bypass(graph: GraphInstance) -> str:
 
 def step_text(analysis: Analysis, step: Step) -> str:
     """Return a step's time, and how busy the device was."""
-    lines = [line for line in analysis.ledger if line.step == step.number]
+    lines = [line for line in analysis.breakdown if line.step == step.number]
     total = sum(line.duration_ns for line in lines)
     busy = sum(line.duration_ns for line in lines if line.scope != vocabulary.Scope.IDLE)
     text = f"step {step.number}: {time_text(step.wall_ns)}"
@@ -307,11 +307,11 @@ def busy_fraction(analysis: Analysis, steps_ns: Sequence[int]) -> float:
     Recording slows the CPU, not the device, so the device's busy time is the same in both.
     """
     busy_ns = sum(
-        line.duration_ns for line in analysis.ledger if line.scope != vocabulary.Scope.IDLE
+        line.duration_ns for line in analysis.breakdown if line.scope != vocabulary.Scope.IDLE
     )
     if not steps_ns:
-        return busy_ns / max(sum(line.duration_ns for line in analysis.ledger), 1)
-    devices = len({line.device for line in analysis.ledger})
+        return busy_ns / max(sum(line.duration_ns for line in analysis.breakdown), 1)
+    devices = len({line.device for line in analysis.breakdown})
     return min(busy_ns / devices / len(analysis.steps) / median_low(steps_ns), 1.0)
 
 

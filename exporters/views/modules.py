@@ -100,12 +100,12 @@ def outliers(inclusive_ns: Times, folds: Mapping[str, str]) -> dict[str, Outlier
     beyond the usual deviation as :mod:`profiler_ext.findings.outliers` measures it, which a finding
     shares.
     """
-    outliers_found = {}
+    unusual = {}
     for group in _siblings(inclusive_ns, folds):
         times = [inclusive_ns.get(path, 0) for path in group]
         for at in outlier_indices(times, _OUTLIER_MARGIN):
-            outliers_found[group[at]] = Outlier(group[at], times[at], round(median(times)))
-    return outliers_found
+            unusual[group[at]] = Outlier(group[at], times[at], round(median(times)))
+    return unusual
 
 
 def _siblings(paths: Iterable[str], folds: Mapping[str, str]) -> Iterator[list[str]]:
@@ -158,8 +158,8 @@ class _TreeBuilder:
     def _outliers(self, folded: str, paths: Sequence[str]) -> tuple[Outlier, ...]:
         if _parent_and_name(folded)[1] != ANY:
             return ()
-        outliers_found = outliers(self._every, dict.fromkeys(paths, folded)).values()
-        return tuple(sorted(outliers_found, key=lambda each: -each.inclusive_ns))
+        unusual = outliers(self._every, dict.fromkeys(paths, folded)).values()
+        return tuple(sorted(unusual, key=lambda each: -each.inclusive_ns))
 
 
 def _with_parents(path: str) -> Iterator[str]:
@@ -188,10 +188,8 @@ def tree_rooflines(rows: Sequence[Row], fold: bool = True) -> dict[str, dict[str
     folds = {path: path for path in every}
     if fold:
         folds = folded_paths(every, {row["module"]: row["module_class"] for row in rows})
-    rooflines_found = _ModuleRooflines(rows, folds)
-    return {
-        path: rooflines_found.of(path, took) for path, took in summed_by_fold(own, folds).items()
-    }
+    of_modules = _ModuleRooflines(rows, folds)
+    return {path: of_modules.of(path, took) for path, took in summed_by_fold(own, folds).items()}
 
 
 class _ModuleRooflines:

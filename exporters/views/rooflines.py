@@ -62,42 +62,40 @@ def _best(row: Mapping[str, Any]) -> str:
 
 def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     """Return the MFU of each rank's steps, where known."""
-    utilisation_found = [(analysis, utilisation(analysis)) for analysis in analyses]
-    known = [(analysis, each) for analysis, each in utilisation_found if each is not None]
+    achieved = [(analysis, utilisation(analysis)) for analysis in analyses]
+    known = [(analysis, each) for analysis, each in achieved if each is not None]
     return tuple(_text(each, analysis, len(analyses) > 1) for analysis, each in known)
 
 
-def _text(utilisation_found: Utilisation, analysis: Analysis, is_named: bool) -> str:
+def _text(achieved: Utilisation, analysis: Analysis, is_named: bool) -> str:
     settings = analysis.recording.settings
     of_rank = f"rank {settings.rank}: " if is_named else ""
-    if utilisation_found.counted_fraction < _LEAST_COUNTED:
-        percent = percent_text(utilisation_found.counted_fraction, 1)
+    if achieved.counted_fraction < _LEAST_COUNTED:
+        percent = percent_text(achieved.counted_fraction, 1)
         more = "" if "shapes" in settings.options else "; `--shapes` records those of eager ops"
         return f"{of_rank}MFU is not known: products of {percent} of their time have sizes{more}."
-    units = ", ".join(_units(utilisation_found))
-    fraction = utilisation_found.known_fraction
+    units = ", ".join(_units(achieved))
+    fraction = achieved.known_fraction
     known = "" if fraction > _ALL else f"; the unit of {percent_text(fraction, 1)} is known"
-    amount = _amount(utilisation_found.flops / len(analysis.steps), "FLOP")
-    mfu = _mfu(utilisation_found, find(analysis).unprofiled_step_ns)
+    amount = _amount(achieved.flops / len(analysis.steps), "FLOP")
+    mfu = _mfu(achieved, find(analysis).unprofiled_step_ns)
     return f"{of_rank}MFU {mfu}: {amount} a step, {units}{known}."
 
 
-def _mfu(utilisation_found: Utilisation, unprofiled_step_ns: int | None) -> str:
+def _mfu(achieved: Utilisation, unprofiled_step_ns: int | None) -> str:
     """Return the MFU in training, and while profiling if it differs."""
-    recorded = percent_text(utilisation_found.mfu, 1)
+    recorded = percent_text(achieved.mfu, 1)
     if unprofiled_step_ns is None:
         return recorded
-    return with_recorded_text(
-        percent_text(utilisation_found.mfu_of(unprofiled_step_ns), 1), recorded
-    )
+    return with_recorded_text(percent_text(achieved.mfu_of(unprofiled_step_ns), 1), recorded)
 
 
-def _units(utilisation_found: Utilisation) -> list[str]:
+def _units(achieved: Utilisation) -> list[str]:
     """Return the units used, with fractions if there are several."""
-    whole = sum(flops for _, flops in utilisation_found.by_unit)
-    if len(utilisation_found.by_unit) == 1:
-        return [utilisation_found.by_unit[0][0]]
-    return [f"{unit} {percent_text(flops, whole)}" for unit, flops in utilisation_found.by_unit]
+    whole = sum(flops for _, flops in achieved.by_unit)
+    if len(achieved.by_unit) == 1:
+        return [achieved.by_unit[0][0]]
+    return [f"{unit} {percent_text(flops, whole)}" for unit, flops in achieved.by_unit]
 
 
 def _amount(amount: float, unit: str) -> str:

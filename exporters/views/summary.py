@@ -31,7 +31,7 @@ class SessionLike(Protocol):
         """The analyses, one for each rank."""
 
     @property
-    def found(self) -> Findings:
+    def recommendations(self) -> Findings:
         """Top recommendations."""
 
     @property
@@ -114,14 +114,14 @@ def records(table: tables.Table) -> list[dict[str, Any]]:
 
 def attributed_texts(analyses: Sequence[Analysis]) -> dict[Scope, str]:
     """Return how much of each scope's device time is attributed to source lines."""
-    ledger = [line for analysis in analyses for line in analysis.ledger]
-    spent = {line.scope for line in ledger if line.duration_ns}
+    breakdown = [line for analysis in analyses for line in analysis.breakdown]
+    spent = {line.scope for line in breakdown if line.duration_ns}
     texts = {
-        scope: f"{tables.fraction_of(ledger, Level.LINE, scope):.1%} attributed to source"
+        scope: f"{tables.fraction_of(breakdown, Level.LINE, scope):.1%} attributed to source"
         for scope in (Scope.COMPILED, Scope.EAGER)
         if scope in spent
     }
-    eager = [line for line in ledger if line.scope == Scope.EAGER and line.duration_ns]
+    eager = [line for line in breakdown if line.scope == Scope.EAGER and line.duration_ns]
     if eager and all(line.level == Level.OP for line in eager):
         longest = max(eager, key=lambda line: line.duration_ns)
         reason = f": {gap_text(longest.category)}" if longest.category != "op" else ""
@@ -134,25 +134,25 @@ def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
 
     Eager work is left out if no lines were recorded.
     """
-    ledger = [line for analysis in analyses for line in analysis.ledger]
+    breakdown = [line for analysis in analyses for line in analysis.breakdown]
     is_watched = any(analysis.recording.python is not None for analysis in analyses)
     scopes = (Scope.COMPILED, Scope.EAGER) if is_watched else (Scope.COMPILED,)
-    spent = {line.scope for line in ledger if line.duration_ns}
+    spent = {line.scope for line in breakdown if line.duration_ns}
     parts = [
-        f"{scope} {100 * tables.fraction_of(ledger, Level.LINE, scope):.1f}%"
+        f"{scope} {100 * tables.fraction_of(breakdown, Level.LINE, scope):.1f}%"
         for scope in scopes
         if scope in spent
     ]
     texts = [f"Attributed to source: {', '.join(parts)}."] if parts else []
     if (linked := tables.fraction_linked_to_forward(analyses)) is not None:
         texts.append(f"Backward matched to forward: {100 * linked:.1f}%.")
-    return (*texts, *_gaps_texts(ledger), *_communication_texts(analyses))
+    return (*texts, *_gaps_texts(breakdown), *_communication_texts(analyses))
 
 
-def _gaps_texts(ledger: Sequence[BreakdownRow]) -> Iterator[str]:
+def _gaps_texts(breakdown: Sequence[BreakdownRow]) -> Iterator[str]:
     """Yield the gaps by the names that the documentation explains."""
-    busy = sum(line.duration_ns for line in ledger if line.scope != Scope.IDLE)
-    gaps = tables.gap_times_ns((line.category, line.duration_ns) for line in ledger)
+    busy = sum(line.duration_ns for line in breakdown if line.scope != Scope.IDLE)
+    gaps = tables.gap_times_ns((line.category, line.duration_ns) for line in breakdown)
     if gaps:
         parts = (f"{gap} {percent_text(time, busy)}" for gap, time in gaps.items())
         yield f"Unattributed, of busy time: {', '.join(parts)}."

@@ -57,7 +57,7 @@ def attribute(recording: Recording) -> Analysis:
             recording.trace, launches, busy, nesting, enqueued
         ),
         idle=find_idle(events, nesting, enqueued, cpu_places, wait_lines, busy, steps),
-        ledger=step_breakdown.break_down_steps(launches, attributed.corrected, busy, steps),
+        breakdown=step_breakdown.break_down_steps(launches, attributed.corrected, busy, steps),
         notes=notes.notes_on(recording, launches),
         library_kernels=attributed.library_kernels,
     )

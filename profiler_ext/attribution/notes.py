@@ -63,13 +63,13 @@ def _cpu_notes(trace: Trace) -> Iterator[str]:
     )
 
 
-def caveats(found: analysis.Analysis) -> tuple[str, ...]:
+def caveats(attributed: analysis.Analysis) -> tuple[str, ...]:
     """Return the notes that change how far the numbers can be trusted.
 
     They are the gaps that hold much of the device time, what failed while it was captured, and
     what another tool changed in the trace.
     """
-    recording, launches = found.recording, found.launches
+    recording, launches = attributed.recording, attributed.launches
     least_ns = _NOTE_THRESHOLD * int(launches.duration_ns.sum())
     gaps = launches.gap.strings
     times = sum_by(launches.gap.codes, launches.duration_ns, len(gaps)).tolist()

@@ -50,7 +50,7 @@ def of_step(analysis: Analysis, number: int) -> Analysis:
         idle=_rows(analysis.idle, analysis.idle.step == number),
         communication=_of_launches(analysis.communication, chosen),
         rank_delay=_of_launches(analysis.rank_delay, chosen),
-        ledger=tuple(line for line in analysis.ledger if line.step == number),
+        breakdown=tuple(line for line in analysis.breakdown if line.step == number),
         notes=notes_on(recording, launches),
     )
 

@@ -63,7 +63,7 @@ def _run(words: Sequence[str], arguments: Sequence[str] | None) -> int:
         sys.excepthook = lambda *_: None
         raise
     except ProfilerExtError as error:
-        print_message(f"[{error.slug}] {error} ({error.page})")
+        print_message(f"[{error.slug}] {error}" + (f" ({error.page})" if error.page else ""))
         return FAILED
     except OSError as error:
         print_message(f"cannot go on: {error}")

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
-from profiler_ext.errors import OutputError, StdoutClosedError, page_address
+from profiler_ext.errors import OutputError, StdoutClosedError
 from profiler_ext.printable import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -170,10 +170,9 @@ class Parser(argparse.ArgumentParser):
         self.epilog = "\n".join(("examples:", *lines))
 
     def error(self, message: str) -> NoReturn:
-        """End with the message, and the page of the command."""
-        _, _, command = self.prog.partition(" ")
-        page = page_address(f"reference/commands.md#{command.partition(' ')[0]}".rstrip("#"))
-        self.exit(FAILED, f"{self.format_usage()}{self.prog}: error: {message} ({page})\n")
+        """End with the message, and what prints the help."""
+        text = f"{self.prog}: error: {message} (see {self.prog} --help)\n"
+        self.exit(FAILED, f"{self.format_usage()}{text}")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return what the words say; an unknown option gets a suggestion."""
@@ -200,8 +199,8 @@ def _closest(word: str, known: Iterable[Any]) -> str:
     """Return the question for the known word that is closest, if one is close."""
     from difflib import get_close_matches
 
-    found = get_close_matches(word, map(str, known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(word, map(str, known), n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def help_group(title: str, rows: Sequence[tuple[str, str]]) -> str:

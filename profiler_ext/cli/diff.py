@@ -40,7 +40,7 @@ def add_gate(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="CONDITION",
         help=f"exit with {ABOVE_LIMIT} if it holds: 'module layers.*.mlp backward > +5%%'; "
-        "repeatable (docs/gate.md)",
+        "repeatable",
     )
     group.add_argument(
         "--too-few",

@@ -159,22 +159,22 @@ def _verdict(findings: Sequence[Check]) -> str:
 
 def _summary(findings: Sequence[Check]) -> Iterator[str]:
     """Yield what matters of the checks, in a dozen lines at most."""
-    found = {each.subject: each for each in findings}
+    by_subject = {each.subject: each for each in findings}
     for subject in _SUMMARIZED:
-        if subject in found:
-            yield f"  {subject:15} {found[subject].detail}"
+        if subject in by_subject:
+            yield f"  {subject:15} {by_subject[subject].detail}"
     failed = [each for each in findings if each.state == "missing" and each.subject != "torch"]
     for each in failed[:_MAX_LISTED]:
         yield f"  missing         {each.subject}: {each.detail}"
     if len(failed) > _MAX_LISTED:
         yield f"  missing         {len(failed) - _MAX_LISTED} more"
-    yield from _extras_summary(found)
+    yield from _extras_summary(by_subject)
     yield "`profiler-ext doctor --verbose` lists every check."
 
 
-def _extras_summary(found: dict[str, Check]) -> Iterator[str]:
-    known = [extra for extra in EXTRAS if found.keys() >= {*extra.packages}]
-    absent = [e.name for e in known if any(found[name].state != "ok" for name in e.packages)]
+def _extras_summary(by_subject: dict[str, Check]) -> Iterator[str]:
+    known = [extra for extra in EXTRAS if by_subject.keys() >= {*extra.packages}]
+    absent = [e.name for e in known if any(by_subject[name].state != "ok" for name in e.packages)]
     installed = [extra.name for extra in known if extra.name not in absent]
     if installed:
         yield f"  extras          {', '.join(installed)}"

@@ -162,7 +162,7 @@ def _print_findings(session: Session | MergedSession, options: argparse.Namespac
 
     if options.format == "text":
         first = session if isinstance(session, Session) else session.sessions[0]
-        print_all(session.found, first.recording.settings, console(), options.top)
+        print_all(session.recommendations, first.recording.settings, console(), options.top)
     else:
         write(table_text(session.columns("findings"), options.top, options.format))
 
@@ -173,7 +173,9 @@ def _is_above(session: Session | MergedSession, limit: float | None) -> bool:
         return False
     from profiler_ext.findings import SavingPer
 
-    of_steps = (each for each in session.found.found if each.saving_per is SavingPer.STEP)
+    of_steps = (
+        each for each in session.recommendations.ranked if each.saving_per is SavingPer.STEP
+    )
     return any(each.fraction > limit for each in of_steps)
 
 

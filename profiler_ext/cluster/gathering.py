@@ -240,9 +240,9 @@ def _gather(
 ) -> Gathered:
     reads = read_files(work, files, progress)
     outcomes = [reads.outcomes[at] for at in range(len(files))]
-    found = [each for each in outcomes if isinstance(each, RankSummary)]
+    summaries = [each for each in outcomes if isinstance(each, RankSummary)]
     parts, all_gaps = standing(
-        found, [*gaps, *(each for each in outcomes if isinstance(each, RankGap))]
+        summaries, [*gaps, *(each for each in outcomes if isinstance(each, RankGap))]
     )
     if not parts:
         reasons = "; ".join(f"{gap.url}: {gap.detail}" for gap in all_gaps[:3])

@@ -268,25 +268,25 @@ def _most_often_last(
 
 
 def stragglers_table(
-    found: Sequence[Straggler],
+    records_of: Sequence[Straggler],
     names: Sequence[records.LineKey],
     ranks: Sequence[records.RankFacts],
     causes: Sequence[tuple[str | None, records.LineKey]],
 ) -> Table:
     """Return the stragglers with what each spends more time in, the largest excess first."""
     nowhere: records.LineKey = (None,) * 5
-    lines_of = [names[each.line] if each.line is not None else nowhere for each in found]
+    lines_of = [names[each.line] if each.line is not None else nowhere for each in records_of]
     resolved = [
         where if each.line is not None else line
-        for each, where, (_, line) in zip(found, lines_of, causes, strict=True)
+        for each, where, (_, line) in zip(records_of, lines_of, causes, strict=True)
     ]
     columns: dict[str, list[Any]] = {
-        "straggler": [each.kind.value for each in found],
-        "host": [each.host or None for each in found],
-        "rank": [None if each.is_host else ranks[each.ranks[0]].rank for each in found],
-        "ranks": [len(each.ranks) for each in found],
-        "excess_ns": [each.excess_ns for each in found],
-        "slowdown": [each.slowdown for each in found],
+        "straggler": [each.kind.value for each in records_of],
+        "host": [each.host or None for each in records_of],
+        "rank": [None if each.is_host else ranks[each.ranks[0]].rank for each in records_of],
+        "ranks": [len(each.ranks) for each in records_of],
+        "excess_ns": [each.excess_ns for each in records_of],
+        "slowdown": [each.slowdown for each in records_of],
         "cause": [cause for cause, _ in causes],
     }
     columns |= {name: [line[at] for line in resolved] for at, name in enumerate(LINE)}
@@ -310,15 +310,15 @@ def clocks_table(
     )
 
 
-def gaps(found: Sequence[records.RankGap]) -> Table:
+def gaps(records_of: Sequence[records.RankGap]) -> Table:
     """Return what is not in the tables."""
     return frame_of(
         {
-            "reason": [each.reason.value for each in found],
-            "rank": [each.rank for each in found],
-            "host": [each.host or None for each in found],
-            "recording": [_utf8(each.url) or None for each in found],
-            "detail": [_utf8(each.detail) for each in found],
+            "reason": [each.reason.value for each in records_of],
+            "rank": [each.rank for each in records_of],
+            "host": [each.host or None for each in records_of],
+            "recording": [_utf8(each.url) or None for each in records_of],
+            "detail": [_utf8(each.detail) for each in records_of],
         }
     )
 

@@ -78,13 +78,13 @@ def stragglers(rank_stats: RankStats) -> list[Straggler]:
     if not rank_stats.is_judged or not rank_stats.step_ns:
         return []
     times = slowdowns(rank_stats.work_ns)
-    found = _slower_devices(rank_stats, times)
-    slow = {rank for each in found for rank in each.ranks}
+    candidates = _slower_devices(rank_stats, times)
+    slow = {rank for each in candidates for rank in each.ranks}
     factors = np.array([times[rank] if rank in slow else 1.0 for rank in range(len(times))])
     for line, own in enumerate(rank_stats.work_ns):
-        found += _slower_at_line(rank_stats, line, own / factors)
-    found += _late_ranks(rank_stats)
-    merged = _merged_by_host(rank_stats, found)
+        candidates += _slower_at_line(rank_stats, line, own / factors)
+    candidates += _late_ranks(rank_stats)
+    merged = _merged_by_host(rank_stats, candidates)
     return sorted(merged, key=lambda each: (-each.excess_ns, each.kind.value, each.ranks))
 
 
@@ -154,11 +154,11 @@ def _each(
     ]
 
 
-def _merged_by_host(rank_stats: RankStats, found: Sequence[Straggler]) -> list[Straggler]:
+def _merged_by_host(rank_stats: RankStats, candidates: Sequence[Straggler]) -> list[Straggler]:
     """Merge into one straggler a host most of whose ranks are behind in the same way."""
     sizes = Counter(rank_stats.hosts)
     groups: dict[tuple[StragglerKind, str, int | None], list[Straggler]] = {}
-    for each in found:
+    for each in candidates:
         groups.setdefault((each.kind, each.host, each.line), []).append(each)
     merged: list[Straggler] = []
     for (_, host, _), own in groups.items():

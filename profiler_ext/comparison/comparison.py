@@ -76,7 +76,7 @@ def step_time(base: Side, head: Side, recorded: Change) -> StepTime:
 
 
 def _idle_fraction(side: Side) -> float:
-    lines = [line for each in side.analyses for line in each.ledger]
+    lines = [line for each in side.analyses for line in each.breakdown]
     idle_ns = sum(line.duration_ns for line in lines if line.scope == Scope.IDLE)
     return idle_ns / max(sum(line.duration_ns for line in lines), 1)
 
@@ -105,8 +105,8 @@ def _in_training(side: Side) -> Sample | None:
 
 def _busy_ns(analysis: Analysis) -> int:
     """Return the busy time of a mean step on a mean device."""
-    busy_ns = sum(line.duration_ns for line in analysis.ledger if line.scope != Scope.IDLE)
-    devices = len({line.device for line in analysis.ledger})
+    busy_ns = sum(line.duration_ns for line in analysis.breakdown if line.scope != Scope.IDLE)
+    devices = len({line.device for line in analysis.breakdown})
     return busy_ns // max(len(analysis.steps) * devices, 1)
 
 
@@ -129,7 +129,7 @@ class Comparison:
     @cached_property
     def total(self) -> Change:
         """The wall time of a recorded step, on all devices of a rank."""
-        return self.table("ledger").total
+        return self.table("breakdown").total
 
     @cached_property
     def step(self) -> StepTime:
@@ -153,7 +153,7 @@ class Comparison:
         return fusion_changes(self.matched)
 
     def table(self, by: str) -> Table:
-        """Return a table; it adds up to the ledger, ``compile`` to compile time."""
+        """Return a table; it adds up to the breakdown, ``compile`` to compile time."""
         if by not in BY:
             raise UsageError(f"there is no comparison by {by!r}; ask for one of {', '.join(BY)}")
         if by not in self._tables:

@@ -1,8 +1,9 @@
-"""The parts of a recording's steps: what each nanosecond of the ledger is of.
+"""The parts of a recording's steps: what each nanosecond of the breakdown is of.
 
-Launches count whole, for the step that enqueued them, as in a session's tables; the ledger counts
-wall time of the steps. Three accounts reconcile the two (overlapping launches, work in another
-step's span, idle time), so that the parts of each step add up to its ledger on all devices.
+Launches count whole, for the step that enqueued them, as in a session's tables; the breakdown
+counts wall time of the steps. Three accounts reconcile the two (overlapping launches, work in
+another step's span, idle time), so that the parts of each step add up to its breakdown on all
+devices.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def join(every: Sequence[tuple[Parts, Ints]]) -> Parts:
 
 
 def parts_of_steps(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
-    """Return the parts of each step's wall time; they add up to the ledger."""
+    """Return the parts of each step's wall time; they add up to the breakdown."""
     every = np.arange(len(analysis.steps))
     made = (
         _of_launches(analysis, display_names),
@@ -70,8 +71,8 @@ def parts_of_steps(analysis: Analysis, display_names: Mapping[str, str]) -> Part
     return join([(parts, every) for parts in made])
 
 
-def parts_of_ledger(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
-    """Return the ledger of each step, idle time by cause."""
+def parts_of_breakdown(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
+    """Return the breakdown of each step, idle time by cause."""
     rows, every = _rows_of_steps(analysis), np.arange(len(analysis.steps))
     busy = _from_rows(
         (
@@ -79,7 +80,7 @@ def parts_of_ledger(analysis: Analysis, display_names: Mapping[str, str]) -> Par
             Subject(scope=line.scope, level=line.level, category=line.category),
             line.duration_ns,
         )
-        for line in analysis.ledger
+        for line in analysis.breakdown
         if line.scope != Scope.IDLE
     )
     idle = _of_idle(analysis, display_names)
@@ -158,10 +159,10 @@ def _of_idle(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
 def _overlap_and_displaced(
     analysis: Analysis, wanted: Iterable[Account] = tuple(_RECONCILING)
 ) -> Parts:
-    """Return the ledger's time less the launches' own, for each step."""
+    """Return the breakdown's time less the launches' own, for each step."""
     launches = analysis.launches
     rows, spent = _rows_of_steps(analysis), np.zeros((2, len(analysis.steps)), np.int64)
-    for line in analysis.ledger:
+    for line in analysis.breakdown:
         spent[int(line.scope == Scope.IDLE), rows[line.step]] += line.duration_ns
     busy_ns, idle_ns = spent[0], spent[1]
     alone_ns = np.zeros(len(launches), np.int64)

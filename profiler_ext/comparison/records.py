@@ -3,7 +3,7 @@
 A *side* is one or more runs of a program: the *base* (before) or the *head* (after). A *run* is a
 session, or the sessions of all its ranks. A side's time is a sum of whole nanoseconds over its
 steps; per step, it is that sum over the number of steps of all ranks. The rows of every table add
-up to the ledger.
+up to the breakdown.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Subject:
     phase: str | None = None
     kernel: str | None = None  # Inductor's name of the kernel, or the event's
     kind: str | None = None  # what launched, or compiled
-    scope: str | None = None  # scope, level and category as in the ledger
+    scope: str | None = None  # scope, level and category as in the breakdown
     level: str | None = None
     category: str | None = None
     cause: str | None = None  # why the device was idle
@@ -213,7 +213,7 @@ class Row:
 class Table:
     """A table of a comparison."""
 
-    # ``ledger``, ``phase``, ``line``, ``module``, ``layer``, ``op``, ``kernel`` or ``compile``
+    # ``breakdown``, ``phase``, ``line``, ``module``, ``layer``, ``op``, ``kernel`` or ``compile``
     by: str
     rows: tuple[Row, ...]  # the largest difference first
     total: Change  # all wall time of the steps; of ``compile`` all compile time

@@ -17,8 +17,8 @@ from profiler_ext.comparison import matching, records, significance
 from profiler_ext.comparison.parts import (
     Parts,
     join,
+    parts_of_breakdown,
     parts_of_compiles,
-    parts_of_ledger,
     parts_of_steps,
 )
 from profiler_ext.errors import UsageError
@@ -91,8 +91,8 @@ class Side:
     runs: tuple[records.Run, ...]
     run_of_step: Ints  # row of each step's run; a step of several ranks is one
     ranks_of_step: Ints  # how many ranks each step sums
-    parts: Parts  # of the steps' wall time; add up to the ledger
-    ledger: Parts
+    parts: Parts  # of the steps' wall time; add up to the breakdown
+    breakdown: Parts
     compiles: Parts  # compile time of each run; its steps are the runs
     lines: Mapping[tuple[str, int], Frame]  # all recorded lines, by file and number
     paths: Mapping[str, str]  # path of each file by its name, of the first run
@@ -135,7 +135,7 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
         run_of_step=np.repeat(np.arange(len(every)), [each.steps for each in every]),
         ranks_of_step=np.concatenate([each.ranks_of_step for each in every]),
         parts=parts,
-        ledger=join([part for each, start in started for part in each.ledger(start)]),
+        breakdown=join([part for each, start in started for part in each.breakdown(start)]),
         compiles=join([part for row, each in enumerate(every) for part in each.compiles(row)]),
         lines=lines,
         paths=dict(ChainMap(*(each.paths for each in every))),
@@ -201,9 +201,9 @@ class _AlignedRun:
         for analysis, display_names in self._named:
             yield parts_of_steps(analysis, display_names), start + self._rows(analysis)
 
-    def ledger(self, start: int) -> Iterator[tuple[Parts, Ints]]:
+    def breakdown(self, start: int) -> Iterator[tuple[Parts, Ints]]:
         for analysis, display_names in self._named:
-            yield parts_of_ledger(analysis, display_names), start + self._rows(analysis)
+            yield parts_of_breakdown(analysis, display_names), start + self._rows(analysis)
 
     def compiles(self, row: int) -> Iterator[tuple[Parts, Ints]]:
         for analysis, display_names in self._named:

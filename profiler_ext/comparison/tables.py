@@ -78,9 +78,9 @@ def _gap_of_work(subject: Subject) -> str | None:
 
 TABLES = (
     ComparedTable(
-        by="ledger",
-        title="Ledger",
-        parts=lambda side: side.ledger,
+        by="breakdown",
+        title="Step time breakdown",
+        parts=lambda side: side.breakdown,
         shown=lambda subject: subject,
         rest=lambda shown: (shown.account, shown.scope, shown.level, shown.category, shown.cause),
     ),

@@ -110,7 +110,7 @@ class SkippedRule:
 class Findings:
     """The results of all rules of a session."""
 
-    found: tuple[Finding, ...] = ()  # the findings, most time at stake first
+    ranked: tuple[Finding, ...] = ()  # the findings, most time at stake first
     rules_skipped: tuple[
         SkippedRule, ...
     ] = ()  # the rules that could not be judged, in their order

@@ -51,8 +51,8 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
             capped = (_capped(each, facts) for each in verdict)
             candidates += [(rule, each) for each in capped if _is_significant(each, facts)]
     known_ns = facts.training.step_ns if analysis.steps and facts.training.is_known else None
-    found = _ranked(candidates, facts, rank)
-    return Findings(found, tuple(unjudged), judged, facts.step_ns, known_ns)
+    ranked = _ranked(candidates, facts, rank)
+    return Findings(ranked, tuple(unjudged), judged, facts.step_ns, known_ns)
 
 
 def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | CannotJudge:
@@ -70,7 +70,7 @@ def merge_ranks(judged: Sequence[Findings]) -> Findings:
     """Merge the findings of several ranks; equal ones become one."""
     # The largest of equal ones stays, with its ranks as a figure. The step is the slowest rank's.
     equal_call_ids: dict[tuple[str, str, Location], list[Finding]] = {}
-    for each in (finding for of_rank in judged for finding in of_rank.found):
+    for each in (finding for of_rank in judged for finding in of_rank.ranked):
         equal_call_ids.setdefault((each.rule, each.summary, each.location), []).append(each)
     step_ns = max((of_rank.step_ns for of_rank in judged), default=0)
     known = [each.unprofiled_step_ns for each in judged if each.unprofiled_step_ns is not None]

@@ -14,8 +14,8 @@ TABLES = ("coverage", "findings")
 
 def figures(session: Session) -> dict[str, float]:
     """Return the step time breakdown in milliseconds, by category."""
-    ledger = session.coverage()
-    what = ledger.scope.fillna("") + "/" + ledger.category.fillna("")
-    per_step = ledger.per_step_ns.astype(float).groupby(what).sum() / 1e6
+    breakdown = session.coverage()
+    what = breakdown.scope.fillna("") + "/" + breakdown.category.fillna("")
+    per_step = breakdown.per_step_ns.astype(float).groupby(what).sum() / 1e6
     named = {f"{ARTIFACTS}/{str(name).rstrip('/')}_ms": float(ms) for name, ms in per_step.items()}
     return {**named, f"{ARTIFACTS}/step_ms": float(per_step.sum())}

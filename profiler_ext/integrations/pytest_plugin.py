@@ -143,18 +143,18 @@ def _profiled(step: Callable[[], Any], limits: Limits) -> Session:
 
 def _check(session: Session, limits: Limits) -> None:
     """Fail the test if the session is above its limits."""
-    found = session.found
+    recommendations = session.recommendations
     problems: list[str] = []
-    recorded = f"{found.step_ns / 1e6:.3g} ms while profiling"
-    step_ns, words = found.step_ns, recorded
-    if found.unprofiled_step_ns is not None:
-        step_ns = found.unprofiled_step_ns
+    recorded = f"{recommendations.step_ns / 1e6:.3g} ms while profiling"
+    step_ns, words = recommendations.step_ns, recorded
+    if recommendations.unprofiled_step_ns is not None:
+        step_ns = recommendations.unprofiled_step_ns
         words = f"{step_ns / 1e6:.3g} ms ({recorded})"
     if limits.max_ms is not None and step_ns > limits.max_ms * 1e6:
         problems.append(f"step time {words} is above max_ms={limits.max_ms:g}")
     rules = _rules(limits)
     is_any = limits.no_finding is True
-    unwanted = [each for each in found.found if is_any or each.rule in rules]
+    unwanted = [each for each in recommendations.ranked if is_any or each.rule in rules]
     if unwanted:
         problems.append(f"{len(unwanted)} recommendation{'s' * (len(unwanted) > 1)}:")
         problems += [_finding_text(each, session) for each in unwanted[:_TOP]]

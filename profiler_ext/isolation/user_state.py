@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # typeshed has none
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from operator import is_
 from types import FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -89,8 +91,11 @@ class _Loaded:
         """Return what the program has under our modules' names."""
         if sys.modules.get(_PACKAGE) is self._modules[_PACKAGE]:
             self.update()
-        current = {name: sys.modules.get(name) for name in self._modules}
-        return {name: m for name, m in current.items() if m is not self._modules[name]}
+        current = [*map(sys.modules.get, self._modules)]
+        if all(map(is_, current, self._modules.values())):  # at each step of the program
+            return {}
+        pairs = zip(self._modules.items(), current, strict=True)
+        return {name: module for (name, own), module in pairs if module is not own}
 
     def install(self, restores: ExitStack) -> None:
         """Put them under their names until ``restores`` is closed."""
@@ -203,8 +208,8 @@ class _Isolation:
         """Hold each signal with a Python handler, and the wakeup for it."""
         wakeup = signal.set_wakeup_fd(-1)
         back.callback(signal.set_wakeup_fd, wakeup, warn_on_full_buffer=False)
-        for number in signal.valid_signals():
-            if callable(handler := signal.getsignal(number)):
+        for number in _SIGNALS:
+            if callable(handler := _signal.getsignal(number)):
                 back.callback(signal.signal, number, handler)
                 signal.signal(number, self._on_signal)
 
@@ -215,6 +220,8 @@ class _Isolation:
             raise Interrupted
 
 
+# ``signal.getsignal`` makes enums of numbers, which takes a hundred times as long (Lib/signal.py)
+_SIGNALS = tuple(map(int, signal.valid_signals()))
 _thread_state = threading.local()
 
 

@@ -164,8 +164,8 @@ class Reading:
 
     def add_blocks(self, text: Text, begin: int, end: int) -> int:
         """Add blocks of events, as far as there are any."""
-        while (next_found := next_block(text, begin, end)) is not None:
-            block, begin = next_found
+        while (following := next_block(text, begin, end)) is not None:
+            block, begin = following
             self.add(block)
         return begin
 

@@ -106,7 +106,7 @@ class Limit(Enum):
     DEPTH = ("PROFILER_EXT_MAX_DEPTH", 128)  # how deep the JSON is nested
     # Of one number; a double as Kineto prints it has 316 at most
     DIGITS = ("PROFILER_EXT_MAX_DIGITS", 400)
-    # Of all devices together: each step has its ledger on each device
+    # Of all devices together: each step has its step time breakdown on each device
     STEPS = ("PROFILER_EXT_MAX_STEPS", 1_000_000)
     # Of an event's name, category or thread, and of any text in what we added
     NAME_BYTES = ("PROFILER_EXT_MAX_NAME_BYTES", 64 << 10)

@@ -73,9 +73,9 @@ class LastSessionMixin(SessionExplanations):
         return self.session.notes
 
     @property
-    def found(self) -> Findings:
+    def recommendations(self) -> Findings:
         """Top recommendations in the last session."""
-        return self.session.found
+        return self.session.recommendations
 
     def columns(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> Table:
         """Return a table of the last session by its name; see :meth:`SessionTables.table`."""

@@ -11,6 +11,7 @@ from profiler_ext.torch_compat.accelerator import device_event, elapsed_ns
 from profiler_ext.torch_compat.profilers import USE
 
 _MAX_STEPS = 50
+_MIN_STEPS = 3  # for a median
 
 
 class StepTimes(NamedTuple):
@@ -63,7 +64,12 @@ class UnrecordedSteps:
 
     @property
     def times(self) -> StepTimes:
-        """The times of the last steps that the device has finished."""
+        """The times of the last steps that the device has finished.
+
+        The first half is left out where enough are left: a program gets faster for some ten steps.
+        """
         on_device = [each for each in self._steps if None not in (each[0].device, each[1].device)]
-        took = [start.until_ns(ended) for start, ended in on_device or self._steps]
-        return StepTimes(tuple(each for each in took if each is not None), bool(on_device))
+        ended = [start.until_ns(end) for start, end in on_device or self._steps]
+        took_ns = [each for each in ended if each is not None]
+        kept = max(_MIN_STEPS, len(took_ns) // 2)
+        return StepTimes(tuple(took_ns[-kept:]), bool(on_device))

@@ -316,7 +316,7 @@ class Analysis:
     idle: IdlePieces = NO_IDLE
     communication: Communication = NO_COMMUNICATION  # the launches that communicate
     rank_delay: RankDelay = NO_RANK_DELAY
-    ledger: tuple[BreakdownRow, ...] = ()  # wall time of each step and device, by category
+    breakdown: tuple[BreakdownRow, ...] = ()  # wall time of each step and device, by category
     # Sentences for a person: what was corrected or is missing, and the remedy
     notes: tuple[str, ...] = ()
     # Of graphs whose replays were fully matched, pairs of graph, and of call site and its device

@@ -82,7 +82,7 @@ class PartSums(NamedTuple):
     """Sums over parts of launches, one row for each key; rows can be summed further.
 
     Attributes:
-        found: the rooflines of the launches.
+        launch_rooflines: the rooflines of the launches.
     """
 
     launch_rooflines: Rooflines

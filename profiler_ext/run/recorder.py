@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,8 @@ class Recorder:
         if self.session is None and (part := self._incomplete_session) is not None:
             with isolated():
                 self.recorded_early = self._holds_early
+                if self._holds_early:
+                    self._profiler.add_step_times(part)
                 self._write(part)
 
     def keep_trace(self) -> None:
@@ -283,6 +286,18 @@ class _RunProfiler(profile):
         was_marked, is_chosen = self._is_marked, self.schedule(step) is not ProfilerAction.NONE
         self._is_marked = is_chosen and self._recorder.window.is_marked(step)
         profilers.mark_steps(self, _StepMarkSwitch(was_marked, self._is_marked))
+
+    def add_step_times(self, early: Session) -> None:
+        """Add the times of the steps after an early recording, which had few before it."""
+        times = self._guard.run("steps", self._times_before)
+        if times is not None and times.took_ns:
+            recording = early.recording
+            settings = replace(
+                recording.settings,
+                unprofiled_steps_ns=times.took_ns,
+                unprofiled_steps_on_device=times.on_device,
+            )
+            early.recording = replace(recording, settings=settings)
 
     def _requested_options(self) -> tuple[str, ...]:
         return ("run", *super()._requested_options())

@@ -21,6 +21,9 @@ _MIN_STEPS = 5
 _MEDIAN_WINDOW = 50
 _SETTLING_STEPS = 4
 """Steps after an early recording: one that it still slows down, and three to be timed."""
+_MAX_SETTLING_STEPS = 12
+_SETTLING_S = 1.0
+"""Short steps get faster for some ten calls, so up to so many are let go by in this time."""
 
 
 @dataclass(slots=True)
@@ -117,6 +120,7 @@ class Window:
         self._has_open_region, self._is_learning = has_open_region, is_learning
         self._on_device, self._may_be_short = on_device, may_be_short
         self._early = range(0)  # steps
+        self._is_settling = False  # after them, until the requested ones
         self._skip_s = skip.seconds
         self._began_s = self._updated_s = now()
         self._updated_step = -1
@@ -182,6 +186,8 @@ class Window:
         self._updated_step = step
         if step == 1 and self._may_be_short():
             self._record_early()
+        if self._is_settling:
+            self._settle(step, now)
         if self.first is None and now - self._began_s >= self._skip_s:
             self._begin_at(step + 1)
         if self._repeats is not None and self.is_over(step):
@@ -203,7 +209,19 @@ class Window:
             return
         self._early = range(1, 1 + min(self._steps.steps or 1, DEFAULT_RECORDED_STEPS))
         if self.first is not None:  # between the two, some are timed, and one is the warm-up
-            self._begin_at(max(self.first, self._early.stop + _SETTLING_STEPS + 1))
+            least = self._early.stop + _SETTLING_STEPS + 1
+            self._is_settling = self.first <= least
+            self._begin_at(max(self.first, least))
+
+    def _settle(self, step: int, now: float) -> None:
+        """Begin a step later while short steps may still get faster."""
+        settled = step - self._early.stop
+        if settled <= 1:
+            self._settling_since_s = now
+        elif self.first is not None and step + self._warmup == self.first:
+            is_short = now - self._settling_since_s < _SETTLING_S
+            self._is_settling = is_short and settled < _MAX_SETTLING_STEPS
+            self._begin_at(self.first + self._is_settling)
 
     def _begin_again(self, step: int) -> None:
         """Record again, after a step in which all ranges of the last recording can end."""

@@ -52,15 +52,15 @@ class Folders:
 
     def sessions(self) -> tuple[list[str], bool]:
         """Return the sessions' paths, and whether there may be more; ranks' folders are one."""
-        sessions_found: list[str] = []
+        listed: list[str] = []
         for looked_at, place in enumerate(self._below()):
-            if looked_at >= _MAX_VISITED or len(sessions_found) >= _MAX_LISTED:
-                return sorted(sessions_found), True
+            if looked_at >= _MAX_VISITED or len(listed) >= _MAX_LISTED:
+                return sorted(listed), True
             if self._files(place) and not (
                 place in rank_folders(place.parent) and not (place.parent / FILE_NAME).is_file()
             ):
-                sessions_found.append(self._display_path(place))
-        return sorted(sessions_found), False
+                listed.append(self._display_path(place))
+        return sorted(listed), False
 
     def _below(self) -> Iterator[Path]:
         for root in self.roots:

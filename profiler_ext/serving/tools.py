@@ -45,8 +45,8 @@ class ListSessions(ToolArguments, kw_only=True):
 class OpenSession(ToolArguments, kw_only=True):
     """Look at a session: what was profiled, what to do first, where the time goes.
 
-    Tells the ledger of wall time, the gaps in attribution, the findings with most at stake, and the
-    largest phases, source lines, modules, kernels and causes of idle time.
+    Returns the step time breakdown, the gaps in attribution, the findings with most at stake, and
+    the largest phases, source lines, modules, kernels and causes of idle time.
     """
 
     session: _Session

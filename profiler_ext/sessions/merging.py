@@ -68,7 +68,7 @@ class MergedSession(SessionExplanations):
         )
 
     @cached_property
-    def found(self) -> Findings:
+    def recommendations(self) -> Findings:
         """Top recommendations on any rank, and which rules could not be judged."""
         return find_on_ranks(self.analyses)
 
@@ -139,7 +139,7 @@ class MergedSession(SessionExplanations):
         """
         from profiler_ext.exporters import tables
 
-        lines = (line for analysis in self.analyses for line in analysis.ledger)
+        lines = (line for analysis in self.analyses for line in analysis.breakdown)
         return tables.fraction_of(lines, level, scope)
 
     def assert_coverage(

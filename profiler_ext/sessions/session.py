@@ -89,7 +89,7 @@ class Session(SessionExplanations):
         return (self.analysis,)
 
     @cached_property
-    def found(self) -> findings.Findings:
+    def recommendations(self) -> findings.Findings:
         """Top recommendations, and which rules could not be judged."""
         return findings.find(self.analysis)
 
@@ -249,10 +249,10 @@ class Session(SessionExplanations):
 
 def _remedy(place: Path) -> str:
     """Say which folder to load; of repeated recordings, one of the sessions."""
-    found = sorted(each.name for each in place.glob("step_*") if is_folder(each))
-    if not found:
+    folders = sorted(each.name for each in place.glob("step_*") if is_folder(each))
+    if not folders:
         return "give a folder that `profiler-ext run` wrote"
-    return f"give the folder of one of its sessions, {shown(place / found[-1])}"
+    return f"give the folder of one of its sessions, {shown(place / folders[-1])}"
 
 
 def file_in(folder: Path) -> Path:

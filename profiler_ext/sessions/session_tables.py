@@ -44,7 +44,7 @@ class SessionTables(ABC):
 
     @property
     @abstractmethod
-    def found(self) -> Findings:
+    def recommendations(self) -> Findings:
         """Top recommendations, as records; :meth:`findings` is the same as a table."""
 
     def findings(self, **filters: Unpack[Filters]) -> pd.DataFrame:

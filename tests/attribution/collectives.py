@@ -45,19 +45,19 @@ def collective(
     called_ns: int | None = None,
 ) -> list[Mark]:
     """Return a collective with the op that tells of it."""
-    told = {"Process Group Name": "dp", "Seq": number, "Collective name": name}
+    arguments = {"Process Group Name": "dp", "Seq": number, "Collective name": name}
     size = {} if ranks is None else {"Group size": ranks}
-    args = {"External id": number} | told | size
+    args = {"External id": number} | arguments | size
     op = Mark("record_param_comms", "cpu_op", MAIN, called_ns or number, 1, args)
     return [op, *ran(ALL_REDUCE, start_ns, end_ns, number, 20, called_ns)]
 
 
 def analysed(*marks: Mark, rank: int = 0) -> Analysis:
-    told = Settings(rank=rank, world_size=2)
-    analysis = attribute(Recording(trace(marks), settings=told))
+    settings = Settings(rank=rank, world_size=2)
+    analysis = attribute(Recording(trace(marks), settings=settings))
     assert_conserves(analysis)
     return analysis
 
 
 def step_time_breakdown(analysis: Analysis) -> dict[str, int]:
-    return {line.scope: line.duration_ns for line in analysis.step_time_breakdown}
+    return {line.scope: line.duration_ns for line in analysis.breakdown}

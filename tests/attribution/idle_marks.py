@@ -22,13 +22,13 @@ def annotation(name: str, start_ns: int, end_ns: int, thread: Thread = MAIN) -> 
 
 
 def call(name: str, start_ns: int, end_ns: int, number: int = 0, thread: Thread = MAIN) -> Mark:
-    told = {"correlation": number} if number else {}
-    return Mark(name, "cuda_runtime", thread, start_ns, end_ns - start_ns, told)
+    args = {"correlation": number} if number else {}
+    return Mark(name, "cuda_runtime", thread, start_ns, end_ns - start_ns, args)
 
 
 def ran(number: int, start_ns: int, end_ns: int, category: str = "kernel") -> Mark:
-    told = {"device": 0, "stream": 7, "correlation": number}
-    return Mark("work", category, STREAM, start_ns, end_ns - start_ns, told)
+    args = {"device": 0, "stream": 7, "correlation": number}
+    return Mark("work", category, STREAM, start_ns, end_ns - start_ns, args)
 
 
 def launch(number: int, start_ns: int, end_ns: int, thread: Thread = MAIN) -> Mark:

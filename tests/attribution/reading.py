@@ -35,23 +35,23 @@ def lines(analysis: Analysis) -> list[tuple[str, tuple[int | None, ...]]]:
 
 
 def assert_conserves(analysis: Analysis) -> None:
-    """Check that no time is lost: shares add up to launches, the ledger to the steps."""
+    """Check that no time is lost: shares add up to launches, the breakdown to the steps."""
     totals = np.zeros(len(analysis.launches), dtype=np.int64)
     np.add.at(totals, analysis.shares.launch, analysis.shares.duration_ns)
     assert totals.tolist() == analysis.launches.duration_ns.tolist()
     assert (np.diff(analysis.shares.launch) >= 0).all()
     for step in analysis.steps:
-        for device in {line.device for line in analysis.ledger}:
+        for device in {line.device for line in analysis.breakdown}:
             own = [
                 line.duration_ns
-                for line in analysis.ledger
+                for line in analysis.breakdown
                 if (line.step, line.device) == (step.number, device)
             ]
             assert sum(own) == step.wall_ns
     _assert_no_piece_overlaps(analysis)
-    for device in {line.device for line in analysis.ledger}:
+    for device in {line.device for line in analysis.breakdown}:
         assert idle_ns(pieces(analysis), device) == idle_ns(
-            [line for line in analysis.ledger if line.scope == "idle"], device
+            [line for line in analysis.breakdown if line.scope == "idle"], device
         )
 
 

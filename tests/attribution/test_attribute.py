@@ -240,7 +240,7 @@ def test_a_launching_call_outside_every_operator_is_a_gap():
 def test_an_empty_trace_has_an_empty_analysis():
     analysis = attribute(Timeline().recording())
     assert (len(analysis.launches), len(analysis.shares), analysis.steps) == (0, 0, ())
-    assert (len(analysis.idle), analysis.ledger, analysis.notes) == (0, (), ())
+    assert (len(analysis.idle), analysis.breakdown, analysis.notes) == (0, (), ())
 
 
 def test_failures_of_capture_are_reported():
@@ -266,9 +266,9 @@ def test_columns_hold_plain_text():
 
 def test_a_graph_that_its_generated_code_tells_of_has_the_remedy_in_the_notes():
     captured = graph(NODES, SITES)
-    told = replace(captured, provenance=replace(captured.provenance, is_inferred=True))
+    given = replace(captured, provenance=replace(captured.provenance, is_inferred=True))
     assert attribute(one_call().recording(captured)).notes == ()
-    (note,) = attribute(one_call().recording(told)).notes
+    (note,) = attribute(one_call().recording(given)).notes
     assert note.startswith("1 graphs are known only by what their generated code tells")
     assert "`profiler-ext run --recompile`" in note
 
@@ -276,8 +276,8 @@ def test_a_graph_that_its_generated_code_tells_of_has_the_remedy_in_the_notes():
 def test_of_a_reported_backward_graph_no_forward_nodes_are_missed():
     backward_node = changed(NODES[0], partitioner_tag="is_backward")
     backward = graph([backward_node], SITES[:1], key="fother", is_backward=True)
-    told = replace(backward, provenance=replace(backward.provenance, is_inferred=True))
-    recordings = [one_call().recording(graph(NODES, SITES), each) for each in (backward, told)]
+    given = replace(backward, provenance=replace(backward.provenance, is_inferred=True))
+    recordings = [one_call().recording(graph(NODES, SITES), each) for each in (backward, given)]
     notes = [attribute(recording).notes for recording in recordings]
     missed = [["differentiate a forward" in note for note in found] for found in notes]
     assert missed == [[True], [False]]

@@ -12,7 +12,14 @@ from profiler_ext.attribution.matched_collectives import MatchedCollectives, wit
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned, Thread
 from profiler_ext.records.vocabulary import IdleCause, Scope
-from tests.attribution.collectives import ALL_REDUCE, analysed, collective, ledger, ran, step
+from tests.attribution.collectives import (
+    ALL_REDUCE,
+    analysed,
+    collective,
+    ran,
+    step,
+    step_time_breakdown,
+)
 from tests.handmade import Mark
 
 MAIN, AUTOGRAD, WORKER = Thread(100, 100), Thread(100, 101), Thread(100, 102)
@@ -29,25 +36,25 @@ def reported(analysis: Analysis) -> list[tuple[str, str, int]]:
 def test_a_collective_that_began_first_hides_no_work() -> None:
     marks = [*collective(100, 500, 1), *ran("gemm", 200, 300, 2), *ran("gemm", 450, 600, 3)]
     analysis = analysed(step(0, 1000), *marks)
-    assert ledger(analysis) == {"communication": 250, "eager": 250, "idle": 100}
+    assert step_time_breakdown(analysis) == {"communication": 250, "eager": 250, "idle": 100}
     assert reported(analysis) == [("allreduce", "dp", 250)]
 
 
 def test_a_collective_that_work_covers_whole_is_overlapped() -> None:
     analysis = analysed(step(0, 1000), *ran("gemm", 100, 600, 1), *collective(200, 500, 2))
-    assert ledger(analysis) == {"eager": 500, "idle": 100}
+    assert step_time_breakdown(analysis) == {"eager": 500, "idle": 100}
     assert reported(analysis) == [("allreduce", "dp", 0)]
 
 
 def test_two_collectives_at_once_are_exposed_once() -> None:
     analysis = analysed(step(0, 1000), *collective(100, 500, 1), *collective(300, 700, 2))
-    assert ledger(analysis) == {"communication": 600, "idle": 100}
+    assert step_time_breakdown(analysis) == {"communication": 600, "idle": 100}
     assert reported(analysis) == [("allreduce", "dp", 400), ("allreduce", "dp", 200)]
 
 
 def test_work_without_length_within_a_collective_takes_nothing_of_it() -> None:
     analysis = analysed(step(0, 1000), *collective(100, 500, 1), *ran("gemm", 300, 300, 2))
-    assert ledger(analysis)["communication"] == 400
+    assert step_time_breakdown(analysis)["communication"] == 400
 
 
 def test_a_kernel_alone_tells_its_collective_by_its_name() -> None:
@@ -58,7 +65,7 @@ def test_a_kernel_alone_tells_its_collective_by_its_name() -> None:
 def test_a_device_that_ran_nothing_but_a_collective_without_length_is_idle() -> None:
     wait = Mark("cudaStreamSynchronize", "cuda_runtime", MAIN, 300, 10)
     analysis = analysed(step(0, 1000), wait, *collective(100, 100, 1))
-    assert ledger(analysis) == {"idle": 100}
+    assert step_time_breakdown(analysis) == {"idle": 100}
     assert reported(analysis) == [("allreduce", "dp", 0)]
 
 
@@ -271,10 +278,10 @@ def test_idle_time_and_communication_add_up_in_any_trace(
     )
     begin_ns, end_ns = analysis.steps[0].start_ns, analysis.steps[-1].end_ns
     if len(analysis.steps) == 2 and begin_ns <= first and last <= end_ns:
-        in_ledger = sum(
-            line.duration_ns for line in analysis.ledger if line.scope == Scope.COMMUNICATION
+        in_breakdown = sum(
+            line.duration_ns for line in analysis.breakdown if line.scope == Scope.COMMUNICATION
         )
-        assert in_ledger == int(found.exposed_ns.sum())
+        assert in_breakdown == int(found.exposed_ns.sum())
     assert set(causes(analysis.idle.cause)) <= set(IdleCause)
 
 

@@ -60,13 +60,13 @@ def test_of_a_graph_of_which_a_mechanism_failed_what_has_a_line_keeps_it_and_the
     of_part = replace(SOUND, nodes=nodes, gaps=(PART,))
     analysis = attribute(called("0/0").recording(of_part))
     assert_conserves(analysis)
-    told = [(place.node, place.line, place.gap) for place in places(analysis)]
-    assert told == [("mm", 10, None), ("add", None, PART.reason)]
+    reported = [(place.node, place.line, place.gap) for place in places(analysis)]
+    assert reported == [("mm", 10, None), ("add", None, PART.reason)]
     (note,) = analysis.notes
     assert note.startswith("partly_captured: 1 launches (")
 
 
-def test_its_nodes_without_a_module_are_not_said_to_be_of_the_module_that_was_called():
+def test_its_nodes_without_a_module_are_not_reported_to_be_of_the_module_that_was_called():
     """They may be of any: what tells modules failed, and with it all that the nodes say of them."""
     bare = [replace(each, lineage=replace(each.lineage, modules=())) for each in SOUND.nodes]
     in_model, root = replace(SOUND, nodes=tuple(bare)), (ModuleFrame("", "Model"),)

@@ -34,9 +34,9 @@ NAMES = {
 def columns(idle: IdlePieces) -> dict[str, list[Any]]:
     numbers = ("step", "device", "span", "start_ns", "duration_ns", "place", "cause_place")
     texts = (idle.cause, idle.cpu_activity)
-    said = [[column[row] for row in range(len(column))] for column in texts]
-    told = {name: getattr(idle, name).tolist() for name in numbers}
-    return told | dict(zip(("cause", "cpu_activity"), said, strict=True))
+    reported = [[column[row] for row in range(len(column))] for column in texts]
+    reported = {name: getattr(idle, name).tolist() for name in numbers}
+    return reported | dict(zip(("cause", "cpu_activity"), reported, strict=True))
 
 
 @pytest.mark.parametrize("case", ["eager_loader", "repeated_layers", "side_stream"])

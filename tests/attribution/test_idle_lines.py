@@ -1,4 +1,4 @@
-"""All idle time is attributed to the line at which the CPU was, and adds up to the ledger's."""
+"""All idle time is attributed to the line at which the CPU was, and adds up to the breakdown's."""
 
 from __future__ import annotations
 
@@ -53,13 +53,15 @@ def step(number: int, start_ns: int, duration_ns: int, thread: Thread = MAIN) ->
 
 def lines(until_ns: int, **threads: Moves) -> PythonLines:
     """Return the lines of threads; the watch's clock is ahead of the trace's."""
-    told = {"main": MAIN.tid, "other": OTHER.tid}
+    fields = {"main": MAIN.tid, "other": OTHER.tid}
     return PythonLines(
         functions=(Function(USER, "main"), Function(LIBRARY, "forward")),
         modules=(ModuleFrame("h.0", "Block"),),
         positions=POSITIONS,
         threads=tuple(
-            thread_positions(int(told[name]), [at + AHEAD_NS for at, _ in own], [p for _, p in own])
+            thread_positions(
+                int(fields[name]), [at + AHEAD_NS for at, _ in own], [p for _, p in own]
+            )
             for name, own in threads.items()
         ),
         clock=(ClockMark(0, AHEAD_NS, AHEAD_NS),),
@@ -71,8 +73,8 @@ def analysed(
     marks: Sequence[Mark], python: PythonLines | None, *gaps: GapReason, marked: bool = True
 ) -> Analysis:
     mark = [Mark(clock_mark(0), "user_annotation", OTHER, 0, 0, {})] if marked else []
-    told = tuple(Gap(reason, "detail") for reason in gaps)
-    recording = Recording(trace([*marks, *mark]), settings=SETTINGS, python=python, gaps=told)
+    reported = tuple(Gap(reason, "detail") for reason in gaps)
+    recording = Recording(trace([*marks, *mark]), settings=SETTINGS, python=python, gaps=reported)
     analysis = attribute(recording)
     assert_conserves(analysis)
     return analysis
@@ -172,7 +174,7 @@ def test_after_too_many_lines_the_gap_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gaps", "told"),
+    ("gaps", "expected"),
     [
         ((GapReason.LINES_NEED_PYTHON_312,), "lines_need_python_3_12"),
         ((GapReason.CAPTURE_FAILED, GapReason.LINES_OFF), "lines_off"),
@@ -180,11 +182,11 @@ def test_after_too_many_lines_the_gap_says_so() -> None:
     ],
 )
 def test_without_lines_the_reason_is_that_of_the_recording(
-    gaps: tuple[GapReason, ...], told: str
+    gaps: tuple[GapReason, ...], expected: str
 ) -> None:
     item = Mark("aten::item", "cpu_op", MAIN, 45, 50, {})
     marks = [step(1, 0, 101), kernel(30, 10), item, kernel(100, 1)]
-    assert times(analysed(marks, None, *gaps)) == [(1, 0, None, None, None, told, 90)]
+    assert times(analysed(marks, None, *gaps)) == [(1, 0, None, None, None, expected, 90)]
 
 
 def test_where_the_clocks_cannot_be_tied_no_line_is_reported() -> None:
@@ -201,8 +203,10 @@ def test_after_a_wait_the_cause_is_at_the_line_that_waited() -> None:
         *launched(2, 70, 72, 100),
     ]
     analysis = analysed(marks, lines(200, main=[(-5, ITEM), (60, LOSS)]))
-    told = [(p.cause, p.duration_ns, p.place.line, p.cause_place.line) for p in pieces(analysis)]
-    assert told == [
+    reported = [
+        (p.cause, p.duration_ns, p.place.line, p.cause_place.line) for p in pieces(analysis)
+    ]
+    assert reported == [
         ("launching", 2, 4, 4),
         ("synchronisation", 2, 4, 4),
         ("after_synchronisation", 8, 4, 4),

@@ -78,7 +78,7 @@ def test_in_a_replay_only_runs_of_library_calls_with_helpers_stay_open():
     gaps = Counter(gap for (gap,) in rows(analysis, "gap") if gap)
     assert gaps == {"ambiguous_extern_run": 34, "wrapper_glue": 4, "no_source_line": 2}
     compiled = {
-        line.category: line.duration_ns for line in analysis.ledger if line.scope == "compiled"
+        line.category: line.duration_ns for line in analysis.breakdown if line.scope == "compiled"
     }
     assert compiled == {
         "line": 1_183_139,

@@ -48,7 +48,7 @@ def spans(analysis: Analysis) -> list[tuple[int, int, int]]:
 
 
 def idle(analysis: Analysis) -> list[int]:
-    return [line.duration_ns for line in analysis.ledger if line.scope == Scope.IDLE]
+    return [line.duration_ns for line in analysis.breakdown if line.scope == Scope.IDLE]
 
 
 def test_a_cpu_that_runs_ahead_does_not_shorten_the_steps() -> None:

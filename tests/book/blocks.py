@@ -112,8 +112,8 @@ def parse(document: Document) -> Iterable[Region]:
         if found["what"] == "sessions":
             yield Region(found.start(), found.end(), parsed=found["words"], evaluator=_sessions)
         else:
-            said = unrun if found["what"] == "not run" else recorded
-            said[found.end()] = found["words"]
+            reported = unrun if found["what"] == "not run" else recorded
+            reported[found.end()] = found["words"]
     for region in RawFencedCodeBlockLexer(_INFO)(document):
         language = region.lexemes["language"]
         if language not in EVALUATORS:

@@ -107,10 +107,10 @@ def check_readable(line: str) -> None:
         at = next(n for n, word in enumerate(words) if word == "profiler_ext")
     if at is None:
         return
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             cli._parsed(words[at + 1 :])
     except SystemExit as ended:
         if ended.code:
-            raise ValueError(f"{line!r} is not read: {said.getvalue()}") from None
+            raise ValueError(f"{line!r} is not read: {output.getvalue()}") from None

@@ -37,7 +37,7 @@ from profiler_ext import cli
 from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.exporters.perfetto import VIEWER
 from tests.book import marks
-from tests.book.annotating import Mark, beside, shoot, with_labels
+from tests.book.annotating import Mark, next_to, shoot, with_labels
 from tests.book.recordings import RECORDED, WIDTH
 from tests.cases.neutral import SUFFIX
 from tests.tensorboard.conftest import served
@@ -117,7 +117,7 @@ def report(folder: Path) -> None:
     with page(1400, 1060) as shown:
         shown.goto(file.as_uri())
         shown.wait_for_timeout(1_500)
-        top = [*beside(shown, marks.TOP), Mark((978, 143), "narrows the whole page to a step")]
+        top = [*next_to(shown, marks.TOP), Mark((978, 143), "narrows the whole page to a step")]
         shoot(shown, DOCS / "views" / "report_top.png", top, legend=(985, 870))
         shown.set_viewport_size({"width": 1400, "height": 860})
         shown.locator("#source").scroll_into_view_if_needed()
@@ -125,7 +125,7 @@ def report(folder: Path) -> None:
         shown.locator("#source .source >> text=self.down(F.gelu(self.up(x)))").first.click()
         shown.wait_for_timeout(1_000)
         shown.evaluate("document.querySelector('#source').scrollIntoView()")
-        source = beside(shown, marks.SOURCE)
+        source = next_to(shown, marks.SOURCE)
         shoot(shown, DOCS / "report.png", source, legend=(1020, 375))
 
 
@@ -140,7 +140,7 @@ def tensorboard(folder: Path) -> None:
         ours.get_by_label("eager/rank0", exact=True).check()
         ours.locator(".content tr", has_text="gpt.py:25").first.click()
         shown.wait_for_timeout(3_000)
-        shoot(shown, DOCS / "tensorboard.png", beside(ours, marks.BOARD), legend=(1250, 100))
+        shoot(shown, DOCS / "tensorboard.png", next_to(ours, marks.BOARD), legend=(1250, 100))
 
 
 def terminal(folder: Path) -> None:
@@ -158,7 +158,7 @@ def notebook(folder: Path) -> None:
     with page(1200, 900) as shown:
         shown.goto((folder / "notebook.html").as_uri())
         shown.wait_for_timeout(1_500)
-        shoot(shown, DOCS / "views" / "notebook.png", beside(shown, marks.CELL), legend=(790, 690))
+        shoot(shown, DOCS / "views" / "notebook.png", next_to(shown, marks.CELL), legend=(790, 690))
 
 
 def inference(folder: Path) -> None:

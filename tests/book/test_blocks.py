@@ -45,9 +45,9 @@ def test_code_stands_in_fences_with_a_kind(page: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: Path(each.path).name)
 def test_a_reason_for_not_running_stands_before_a_block(document: Document) -> None:
-    said = [
+    reported = [
         found.end()
         for found in re.finditer(r"^<!-- (?:not run|recorded): .* -->\n", document.text, re.M)
     ]
     starts = {region.start for _, region in document.regions}
-    assert [document.line_column(end) for end in said if end not in starts] == []
+    assert [document.line_column(end) for end in reported if end not in starts] == []

@@ -69,5 +69,5 @@ def test_an_image_is_given_all_that_a_wheel_is_built_from() -> None:
 
 def _list(text: str, keyword: str) -> list[str]:
     (found,) = re.findall(rf"^{keyword} (\[.*\])$", text, re.MULTILINE)
-    told: list[str] = json.loads(found)
-    return told
+    answer: list[str] = json.loads(found)
+    return answer

@@ -45,9 +45,9 @@ def test_a_program_that_imports_the_compiler_later_is_captured_all_the_same(tmp_
         text=True,
         check=True,
     )
-    graphs, told, left = done.stdout.splitlines()
+    graphs, printed, left = done.stdout.splitlines()
     assert graphs == "[(False, 'miss', True), (True, 'miss', True)]"
-    assert (told, left) == ("() True", "[]")
+    assert (printed, left) == ("() True", "[]")
 
 
 @pytest.fixture

@@ -39,11 +39,11 @@ def test_a_pass_that_torch_cannot_name_bypasses_the_cache_for_torchs_reason() ->
     profiler_ext.enable(strict=True)
     with torch._inductor.config.patch(post_grad_custom_post_pass=lambda graph: None):
         train_once()
-    told = (
+    detail = (
         "FX graph cache: bypass (Unsupported post grad custom pass); "
         "AOTAutograd's cache: bypass (Unsupported post grad custom pass)"
     )
-    assert states() == [(CacheState.BYPASS, told)] * 2
+    assert states() == [(CacheState.BYPASS, detail)] * 2
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -53,8 +53,8 @@ def test_a_custom_function_bypasses_aotautograds_cache_only() -> None:
     x = torch.ones(4, 4, requires_grad=True)
     torch.compile(lambda given: Twice.apply(given))(x).sum().backward()
     assert {state for state, _ in states()} == {CacheState.MISS}
-    told = "FX graph cache: miss; AOTAutograd's cache: bypass ("
-    assert all(str(detail).startswith(told) for _, detail in states())
+    beginning = "FX graph cache: miss; AOTAutograd's cache: bypass ("
+    assert all(str(detail).startswith(beginning) for _, detail in states())
     assert all("autograd_function_apply" in str(detail) for _, detail in states())
     capture = switch.current()
     assert capture is not None
@@ -81,7 +81,7 @@ def test_a_bypass_is_one_line_with_its_reason_and_its_cost() -> None:
     )
 
 
-def test_a_bypass_that_is_of_torchs_own_making_is_said_to_be() -> None:
+def test_a_bypass_that_is_of_torchs_own_making_is_reported_to_be() -> None:
     reason = "Won't cache a graph with fakify_first_call enabled"
     bucket = dataclasses.replace(graph(CacheState.MISS, None, 5), autograd_bypass=reason)
     assert cache_bypass_text([bucket, bucket]) == (
@@ -131,6 +131,6 @@ def test_what_a_child_process_compiled_is_no_hit(
         misses=misses,
         is_compiled=is_compiled,
     )
-    state, told = cache_state(inner, key, None)
-    assert (state, told.partition(";")[0]) == (expected[0], f"FX graph cache: {expected[1]}")
+    state, detail = cache_state(inner, key, None)
+    assert (state, detail.partition(";")[0]) == (expected[0], f"FX graph cache: {expected[1]}")
     assert is_compiled_in_child(inner, key) == (expected[1] != "hit" and not is_compiled)

@@ -56,18 +56,18 @@ def line(node: FxNode, at: int) -> str:
 
 @pytest.mark.usefixtures("fresh_torch")
 def test_a_region_that_is_a_forward_runs_on_the_module_of_each_call() -> None:
-    told = [
+    reported = [
         place
         for block in ("blocks.0", "blocks.1", "blocks.2")
         for place in ((INNER, block, f"{block}.inner"), ("return y @ y", block))
     ]
-    assert places(all_blocks) == told
+    assert places(all_blocks) == reported
 
 
 @pytest.mark.usefixtures("fresh_torch")
 def test_a_region_of_two_modules_runs_on_those_that_each_call_passes() -> None:
-    told = [(INNER, f"blocks.{number}.inner") for number in (0, 1, 2, 1, 1, 0)]
-    assert places(crossed) == told
+    reported = [(INNER, f"blocks.{number}.inner") for number in (0, 1, 2, 1, 1, 0)]
+    assert places(crossed) == reported
 
 
 @COPIES
@@ -128,8 +128,8 @@ def test_partial_functions_and_lambdas_have_their_own_lines() -> None:
 @pytest.mark.usefixtures("fresh_torch")
 def test_a_call_that_may_be_alike_to_two_others_stands_as_far_as_they_agree() -> None:
     after, both = "return y @ self.weight", "y = self.function(x + self.weight)"
-    told = [place[0] for place in places(held_functions)]
-    assert told == [OWN, after, OTHER, after, both, after, both, after]
+    reported = [place[0] for place in places(held_functions)]
+    assert reported == [OWN, after, OTHER, after, both, after, both, after]
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -156,8 +156,8 @@ def test_regions_in_regions_have_the_lines_of_the_calls_around_them() -> None:
 
 @pytest.mark.usefixtures("fresh_torch")
 def test_a_checkpointed_region_runs_on_the_module_of_each_call() -> None:
-    told = [modules[0] for _, *modules in places(checkpointed)]
-    assert told == ["blocks.0", "blocks.0", "blocks.1", "blocks.1", "blocks.2", "blocks.2"]
+    reported = [modules[0] for _, *modules in places(checkpointed)]
+    assert reported == ["blocks.0", "blocks.0", "blocks.1", "blocks.1", "blocks.2", "blocks.2"]
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -167,13 +167,13 @@ def test_a_region_whose_first_call_is_used_by_none_has_the_lines_of_the_second()
 
 @pytest.mark.usefixtures("fresh_torch")
 def test_from_a_cache_each_call_has_its_own_lines_also_where_functions_were_swapped() -> None:
-    told = [lines(of_functions)]
+    reported = [lines(of_functions)]
     for again in (of_functions, of_swapped_functions):
         torch.compiler.reset()
         seen = len(capture().graphs)
         trained(again)
         forward = capture().graphs[seen].nodes
-        told.append([line(n, -1) for n in forward if n.target == "aten.mm.default"])
+        reported.append([line(n, -1) for n in forward if n.target == "aten.mm.default"])
         assert capture().graphs[seen].cache_state is not CacheState.MISS
     one, other = [OWN, OWN, OTHER, OTHER, OWN, OWN], [OTHER, OTHER, OWN, OWN, OTHER, OTHER]
-    assert told == [one, one, other]
+    assert reported == [one, one, other]

@@ -87,9 +87,9 @@ def test_a_failure_of_theirs_is_a_gap_and_takes_nothing_from_a_graph(
     train_once()
     assert all(graph.is_known for graph in captured.graphs)
     reasons = {gap.reason for gap in captured.all_gaps}
-    told = [gap.detail for gap in captured.all_gaps]
+    reported = [gap.detail for gap in captured.all_gaps]
     assert reasons == {GapReason.COMPILES_INCOMPLETE}
-    assert any("RuntimeError" in each for each in told)
+    assert any("RuntimeError" in each for each in reported)
 
 
 def test_without_a_place_of_theirs_capture_begins_and_says_what_is_lost(

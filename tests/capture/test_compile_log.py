@@ -142,7 +142,7 @@ def test_parts_that_did_not_end_end_with_the_one_around_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "expected"),
     [
         (lambda log: log.end("dynamo", 5), "a compile whose begin was not seen"),
         (lambda log: log.compiles_since(0), "does not tell its time zero"),
@@ -153,12 +153,12 @@ def test_parts_that_did_not_end_end_with_the_one_around_them() -> None:
         (lambda log: setattr(log, "is_late", True), "compiled before capture was switched on"),
     ],
 )
-def test_what_is_not_known_of_compiles_is_a_gap(spoil, told: str) -> None:
+def test_what_is_not_known_of_compiles_is_a_gap(spoil, expected: str) -> None:
     log = CompileLog(Numbers())
     assert log.gaps == ()
     spoil(log)
     assert [gap.reason for gap in log.gaps] == [GapReason.COMPILES_INCOMPLETE]
-    assert told in log.gaps[0].detail
+    assert expected in log.gaps[0].detail
 
 
 def test_so_many_are_kept_the_first_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,12 +191,12 @@ def test_of_functions_that_were_compiled_the_last_ones_are_kept(
         log.begin("backend_compile", 3000, f"{at}/0")
         log.end("backend_compile", 5)
         log.end("CompiledFunctionBackward", 10)
-    told = [each.function for each in log.compiles_since(BASE)[4:]]
-    assert told == [None, None, "f_2", "f_3"]
+    reported = [each.function for each in log.compiles_since(BASE)[4:]]
+    assert reported == [None, None, "f_2", "f_3"]
 
 
 @pytest.mark.parametrize(
-    ("told", "read"),
+    ("given", "read"),
     [
         (
             "0/1: tensor 'x' size mismatch at index 0. expected 4, actual 8",
@@ -216,5 +216,5 @@ def test_of_functions_that_were_compiled_the_last_ones_are_kept(
         ("a guard of nobody: said", Recompilation("", "a guard of nobody: said")),
     ],
 )  # fmt: skip
-def test_a_failed_guard_is_read_as_torch_writes_it(told: str, read: Recompilation) -> None:
-    assert recompilation(told) == read
+def test_a_failed_guard_is_read_as_torch_writes_it(given: str, read: Recompilation) -> None:
+    assert recompilation(given) == read

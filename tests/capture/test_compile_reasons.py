@@ -63,7 +63,7 @@ def test_every_graph_break_is_reported_with_torchs_reason_and_line() -> None:
         for compile_id, head, lines in logged("graph_breaks", BREAK)
     ]
     assert len(of_torch) == 11
-    ours = [[*told[:3], told[3].strip()] for told in ran()[0]["breaks"]]
+    ours = [[*reported[:3], reported[3].strip()] for reported in ran()[0]["breaks"]]
     assert ours == of_torch
 
 
@@ -85,8 +85,8 @@ def guards_of(lines: list[str]) -> list[list[Any]]:
     """Each code that did not serve: its compile id, the guard, and the user's frames."""
     found: list[list[Any]] = []
     for text in (line.strip().removeprefix("- ") for line in lines):
-        if told := re.match(r"(\d+/\d+): (.*)", text):
-            found.append([told[1], told[2], []])
+        if reported := re.match(r"(\d+/\d+): (.*)", text):
+            found.append([reported[1], reported[2], []])
         elif place := re.match(r'\s*File "(.*)", line (\d+), in ', text):
             found[-1][2].append([place[1], int(place[2])])
     return found

@@ -60,9 +60,9 @@ def test_an_op_is_differentiated_that_had_its_number_before_the_views_that_it_re
         "other": gradient("CosBackward0", 6),
     }
     assert find_gradients(numbered).links == {"grad": Link("tanh", "autograd_node")}
-    told = dataclasses.replace(numbered["view_7"], target="aten.is_same_size.default")
+    changed = dataclasses.replace(numbered["view_7"], target="aten.is_same_size.default")
     op = dataclasses.replace(numbered["tanh"], until=8)
-    of_tangent = {**numbered, "view_7": told, "tanh": op}  # in forward mode
+    of_tangent = {**numbered, "view_7": changed, "tanh": op}  # in forward mode
     assert find_gradients(of_tangent).links == {"grad": Link("tanh", "autograd_node")}
     numbered["view_6"] = views["view_6"]  # of another call: the op did not wait for it
     assert find_gradients(numbered).links == {}

@@ -188,7 +188,7 @@ def test_a_sum_of_copies_has_their_line_and_call_where_they_agree() -> None:
     assert [lineages[each.name] for each in sums] == [of_one, of_two, of_one]
 
 
-def test_a_copy_of_an_unknown_node_is_not_said_to_be_anything() -> None:
+def test_a_copy_of_an_unknown_node_is_not_reported_to_be_anything() -> None:
     graph = Graph()
     graph.call(aten.mm.default, [graph.given("x", 4)] * 2, name="aot0_mm")
     assert "aot0_mm" not in of_copies(graph)

@@ -34,7 +34,7 @@ def test_nodes_that_say_the_same_have_one_lineage():
     assert lineage_of(meta()) is lineage_of(meta())
 
 
-def test_each_part_of_what_is_said_tells_lineages_apart():
+def test_each_part_of_what_is_reported_tells_lineages_apart():
     others = (
         meta(line=4),
         meta(seq_nr=8),
@@ -76,7 +76,7 @@ def test_metadata_without_a_hash_is_read_all_the_same():
     assert lineage_of(odd).modules[0].class_name == "Linear"
 
 
-def test_other_keys_change_nothing_of_what_is_said():
+def test_other_keys_change_nothing_of_what_is_reported():
     own = meta()
     assert has_same_origin(own, {**own, "mutation_region_id": 0, "val": 1})
     assert not has_same_origin(own, {**own, "seq_nr": 9})

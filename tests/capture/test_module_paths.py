@@ -188,12 +188,12 @@ def test_a_class_that_fsdp_made_of_the_users_is_the_users_in_what_dynamo_says() 
 
     model = nn.Sequential(Doubling())
     model[0].__class__ = type("FSDPDoubling", (Doubling,), {})
-    said: list[str] = []
+    reported: list[str] = []
 
     def noted(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
         frames = [frame for node in graph.graph.nodes for frame in lineage_of(node.meta).modules]
-        said.extend(frame.class_name for frame in frames)
+        reported.extend(frame.class_name for frame in frames)
         return graph
 
     torch.compile(model, backend=noted)(torch.ones(2))
-    assert {*said} == {"Sequential", "Doubling"}
+    assert {*reported} == {"Sequential", "Doubling"}

@@ -43,12 +43,12 @@ def test_what_a_padded_product_s_backward_is_made_of_leads_to_the_product(paddin
     forward, backward = trained()
     made = {n.name: n.target for n in forward.nodes}
     lines = {n.name: n.lineage.stack[-1].code for n in forward.nodes if n.lineage.stack}
-    led = {
+    attributed = {
         n.lineage.stack[-1].code: made[n.lineage.forward_node or ""]
         for n in backward.nodes
         if n.target in ("aten.mm.default", "aten.bmm.default")
     }
-    assert led == {
+    assert attributed == {
         "h = torch.relu(self.up(x))": "aten.addmm.default",
         "y = self.head(h)": "aten.mm.default",
         "return torch.bmm(y[None], y.t()[None])": "aten.bmm.default",

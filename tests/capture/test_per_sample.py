@@ -16,9 +16,9 @@ from profiler_ext.records.lineage import Lineage
 
 def loss(weight: Any, row: Any) -> Any:
     hidden = functional.linear(row[None], weight, weight[0])
-    told = functional.linear(hidden.tanh(), weight, weight[1])
+    scores = functional.linear(hidden.tanh(), weight, weight[1])
     given = torch.ones(1, dtype=torch.long)
-    return functional.cross_entropy(told, given)
+    return functional.cross_entropy(scores, given)
 
 
 def of_each(weight: Any, rows: Any) -> Any:
@@ -33,8 +33,8 @@ def test_layers_and_the_loss_have_their_gradients_of_each_sample() -> None:
         (made,) = (each for each in creations.traced if any(m.autograd_node for m in each.values()))
         found = find_gradients(made)
     rule = ForwardEvidence.AUTOGRAD_NODE_OF_CALL
-    led = [name for name, link in found.links.items() if link.evidence is rule]
-    assert {(autograd_node_of(made[n]), code_of(found.places[n])) for n in led} == {
+    attributed = [name for name, link in found.links.items() if link.evidence is rule]
+    assert {(autograd_node_of(made[n]), code_of(found.places[n])) for n in attributed} == {
         ("AddmmBackward0", "hidden = functional.linear(row[None], weight, weight[0])"),
         ("AddmmBackward0", "told = functional.linear(hidden.tanh(), weight, weight[1])"),
         ("NllLossBackward0", "return functional.cross_entropy(told, given)"),

@@ -55,8 +55,8 @@ def products(prof: Any) -> list[Row]:
     rows = prof.attribution()
     found = rows[rows.aten_op == "aten.mm.default"]
     columns = (found.phase, found.module, found.forward_node, found.line)
-    told = [column.astype(object).where(column.notna(), None) for column in columns]
-    return list(zip(*told, strict=True))
+    reported = [column.astype(object).where(column.notna(), None) for column in columns]
+    return list(zip(*reported, strict=True))
 
 
 def instances() -> tuple[GraphInstance, ...]:

@@ -53,10 +53,12 @@ def test_breaks_and_where_code_goes_on_are_at_lines_of_the_source(fresh_torch: P
     torch.compile(broken)(torch.randn(4, 4))
     first = broken.__code__.co_firstlineno
     compiles = capture().compiles_since(time.time_ns())
-    told = [(each.function, each.line, each.breaks) for each in compiles if each.line is not None]
+    reported = [
+        (each.function, each.line, each.breaks) for each in compiles if each.line is not None
+    ]
     assert [
         (function, line - first, [made.stack[-1].line - first for made in breaks])
-        for function, line, breaks in told
+        for function, line, breaks in reported
     ] == [("broken", 0, [1]), ("broken", 1, [7]), ("broken", 7, [])]
 
 
@@ -75,12 +77,12 @@ def test_where_one_of_two_lines_may_be_meant_none_is_claimed(
     traced = {7: {_computing(7, 6), _computing(7, 7)}, 9: {_computing(9, 8)}}
     monkeypatch.setitem(stack_traces._TRACED, place, traced)
     file, function = place
-    either, told = (frame_text(file, line, function, "text") for line in (7, 9))
-    assert [frame.line for frame in parse_stack(either + told)] == [8]
+    either, reported = (frame_text(file, line, function, "text") for line in (7, 9))
+    assert [frame.line for frame in parse_stack(either + reported)] == [8]
 
 
-def _computing(said: int, line: int) -> Traced:
-    return Traced(said, line, (None, None), computes=True)
+def _computing(reported: int, line: int) -> Traced:
+    return Traced(reported, line, (None, None), computes=True)
 
 
 def stored(x: torch.Tensor) -> torch.Tensor:
@@ -146,8 +148,8 @@ def test_carets_tell_which_of_two_lines_is_meant(
     product, leaving = Traced(3, 2, (10, 12), True), Traced(3, 1, (5, 7), True)
     monkeypatch.setitem(stack_traces._TRACED, (str(file), "forward"), {3: {product, leaving}})
     text = frame_text(str(file), 3, "forward", ".mm(x))")
-    (told,) = parse_stack(f"{text}     ^^\n")
-    assert (told.line, told.code) == (2, "y = (x")
+    (reported,) = parse_stack(f"{text}     ^^\n")
+    assert (reported.line, reported.code) == (2, "y = (x")
     assert parse_stack(text) == ()
 
 

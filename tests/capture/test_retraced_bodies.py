@@ -73,6 +73,6 @@ def test_where_a_branch_went_the_one_that_is_left_is_attributed_by_its_ops() -> 
     assert attributed(before, calling("cond_1", left=bare(*SIN))) == [["sin", "cos"]]
 
 
-def test_where_a_branch_went_and_two_may_be_what_is_left_none_is_said() -> None:
+def test_where_a_branch_went_and_two_may_be_what_is_left_none_is_reported() -> None:
     before = calling("cond", yes=body(*SIN), no=body(*SIN))
     assert attributed(before, calling("cond_1", left=bare(*SIN))) == [["", ""]]

@@ -81,7 +81,7 @@ def row(name, case, session) -> dict[str, object]:
     from tests import frames as tables
 
     launches, parts = session.launches(), session.attribution()
-    led = tables.fraction_at(session.analysis, "line", case.scope)
+    attributed = tables.fraction_at(session.analysis, "line", case.scope)
     phases = parts.groupby("phase").duration_ns.sum()
     codes = set(parts.code.dropna())
     missing = [text for text in case.lines if not any(text in code for code in codes)]
@@ -95,9 +95,9 @@ def row(name, case, session) -> dict[str, object]:
         "case": name,
         "launches": len(launches),
         "device_us": round(int(launches.duration_ns.sum()) / 1000, 1),
-        "lines": led,
+        "lines": attributed,
         "by_name": placed_by_name(session.analysis),
-        "ok": led >= case.coverage and not missing,
+        "ok": attributed >= case.coverage and not missing,
         "missing": missing,
         "gaps": {k: (int(v["count"]), int(v["sum"])) for k, v in gaps.iterrows()},
     }

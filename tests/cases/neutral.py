@@ -39,8 +39,8 @@ def replaced(text: bytes, folders: Sequence[tuple[str, str]]) -> bytes:
 
 def with_code(trace: bytes, folders: Sequence[tuple[str, str]]) -> bytes:
     """Return the session with the folders replaced in the generated code, which is packed."""
-    told = json.loads(trace)["profilerExt"].get("generated", [])
-    modules = msgspec.convert(told, tuple[GeneratedModule, ...])
+    answer = json.loads(trace)["profilerExt"].get("generated", [])
+    modules = msgspec.convert(answer, tuple[GeneratedModule, ...])
     texts = (replaced(module.text.encode(), folders).decode() for module in modules)
     changed = [
         generated_module(*pair) for pair in zip(texts, (m.paths for m in modules), strict=True)

@@ -108,9 +108,9 @@ def placed_by_torch(
 
 def lines_of_launches(attribution: Any) -> dict[int, Lines]:
     """Return the lines of each launch in a table of attribution."""
-    led = attribution[attribution.line.notna()]
+    attributed = attribution[attribution.line.notna()]
     pairs: dict[int, set[tuple[str, int]]] = defaultdict(set)
-    for launch, file, line in zip(led.launch, led.file, led.line, strict=True):
+    for launch, file, line in zip(attributed.launch, attributed.file, attributed.line, strict=True):
         pairs[int(launch)].add((PurePath(file).name, int(line)))
     return {launch: frozenset(lines) for launch, lines in pairs.items()}
 

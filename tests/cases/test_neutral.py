@@ -15,13 +15,13 @@ _PLAIN = b'{"schemaVersion": 1, "traceEvents": []}'
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [(gzip.compress(_PLAIN), "is a trace of plain torch.profiler"), (b"junk", "is not JSON")],
     ids=["a plain trace", "no JSON"],
 )
 def test_what_is_no_session_is_refused_before_anything_is_written(
     content: bytes,
-    told: str,
+    expected: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -37,5 +37,5 @@ def test_what_is_no_session_is_refused_before_anything_is_written(
     with pytest.raises(SystemExit) as ended:
         neutral.main()
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
     assert not (tmp_path / "fixtures").exists()

@@ -47,7 +47,7 @@ def test_the_shares_of_each_launch_add_up_to_it(case):
 def test_the_step_time_breakdown_of_each_step_adds_up_to_its_wall_time(case):
     analysis = case[1].analysis
     accounted: Counter[int] = Counter()
-    for line in analysis.ledger:
+    for line in analysis.breakdown:
         accounted[line.step] += line.duration_ns
     assert accounted == {step.number: step.wall_ns for step in analysis.steps}
 

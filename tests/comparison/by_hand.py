@@ -117,7 +117,7 @@ def analysis(
         places=tuple(places),
         shares=shares(rows),
         idle=idle(pieces),
-        ledger=break_down_steps(made, made.device < 0, busy_spans(made), spans),
+        breakdown=break_down_steps(made, made.device < 0, busy_spans(made), spans),
     )
 
 

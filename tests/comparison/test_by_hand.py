@@ -31,7 +31,7 @@ TRITON = LaunchKind.TRITON
 
 
 def wall_ns(side: RunOfRanks) -> int:
-    return sum(line.duration_ns for each in side.analyses for line in each.ledger)
+    return sum(line.duration_ns for each in side.analyses for line in each.breakdown)
 
 
 def only(comparison: Comparison, by: str, **named: object) -> Row:
@@ -170,8 +170,8 @@ def test_compile_time_is_compared_by_function_and_its_unit_is_the_run() -> None:
         ("step", Change(50, 0, 1, 1, 0, 0, None, Verdict.REMOVED)),
     ]
     assert table.total == Change(1050, 400, 1, 1, 0, 0, None, Verdict.TOO_FEW)
-    said = notes(compare([sides[0]], [sides[1]]), "compile")
-    assert said[0].startswith("what compiling takes is known once a run: several runs")
+    messages = notes(compare([sides[0]], [sides[1]]), "compile")
+    assert messages[0].startswith("what compiling takes is known once a run: several runs")
 
 
 def test_any_set_of_parts_can_be_asked_for() -> None:
@@ -188,10 +188,12 @@ def test_any_set_of_parts_can_be_asked_for() -> None:
     assert comparison.device == Change(340, 440, 2, 2, 4, 4, None, Verdict.TOO_FEW)
 
 
-def test_other_devices_and_too_few_steps_are_said() -> None:
+def test_other_devices_and_too_few_steps_are_reported() -> None:
     steps = [[launch(10, 100, MLP)]] * 2
-    said = notes(compare([run(steps)], [run([[launch(10, 90, MLP)]] * 3, device="NVIDIA H100")]))
-    assert said == (
+    messages = notes(
+        compare([run(steps)], [run([[launch(10, 90, MLP)]] * 3, device="NVIDIA H100")])
+    )
+    assert messages == (
         "the devices differ (NVIDIA H200; NVIDIA H100): compare the parts of a step as well as its "
         "times",
         "too few steps to tell a change from noise (2 and 3): record at least 5 of each side "
@@ -199,19 +201,19 @@ def test_other_devices_and_too_few_steps_are_said() -> None:
     )
 
 
-def test_a_step_that_is_unlike_the_others_is_said() -> None:
+def test_a_step_that_is_unlike_the_others_is_reported() -> None:
     usual = [[launch(10, 190, MLP)]] * 6
-    said = notes(compare([run(usual)], [run([*usual[1:], [launch(10, 290, MLP)]])]))
-    assert [each for each in said if each.startswith("step ")] == [
+    messages = notes(compare([run(usual)], [run([*usual[1:], [launch(10, 290, MLP)]])]))
+    assert [each for each in messages if each.startswith("step ")] == [
         "step 6 of 6 of the head took 1.50 times as long as usual: it is in the means, and makes "
         "intervals longer"
     ]
 
 
-def test_runs_of_one_side_that_are_of_different_versions_are_said() -> None:
+def test_runs_of_one_side_that_are_of_different_versions_are_reported() -> None:
     one, other = ([[launch(10, 100, code)]] * 2 for code in (MLP, NORM))
-    said = notes(compare([run(one, "a"), run(other, "b")], [run(one), run(one)]))
-    assert said[0] == (
+    messages = notes(compare([run(one, "a"), run(other, "b")], [run(one), run(one)]))
+    assert messages[0] == (
         "the runs of the base are of different versions of model.py: its lines are told as the "
         "first run has them"
     )
@@ -226,7 +228,9 @@ def test_a_run_without_steps_and_a_side_without_runs_are_refused() -> None:
 
 
 def test_there_is_no_other_table() -> None:
-    with pytest.raises(UsageError, match="ask for one of ledger, phase, line, module, layer, op"):
+    with pytest.raises(
+        UsageError, match="ask for one of breakdown, phase, line, module, layer, op"
+    ):
         compare([run([[launch(10, 1)]])], [run([[launch(10, 1)]])]).table("stream")
 
 

@@ -41,7 +41,7 @@ def between(pair: tuple[str, str]) -> Comparison:
 
 
 def wall_ns(analysis: Analysis) -> int:
-    return sum(line.duration_ns for line in analysis.ledger)
+    return sum(line.duration_ns for line in analysis.breakdown)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" ".join)
@@ -67,8 +67,8 @@ def test_runs_of_several_ranks_add_up_too() -> None:
     for by in (by for by in BY if by != "compile"):
         changes = [row.change for row in comparison.table(by).rows]
         for side, name in ((sides[0], "base_ns"), (sides[1], "head_ns")):
-            told = sum(getattr(change, name) for change in changes)
-            assert told == sum(map(wall_ns, side.analyses)), by
+            reported = sum(getattr(change, name) for change in changes)
+            assert reported == sum(map(wall_ns, side.analyses)), by
     steps = sum(len(each.steps) for each in sides[0].analyses)
     assert comparison.total.base_steps == steps == 4
     assert [run.ranks for run in comparison.head.runs] == [(0, 1)]

@@ -69,7 +69,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_torch: Path, exit
     return run
 
 
-def said(capfd: pytest.CaptureFixture[str]) -> list[str]:
+def messages(capfd: pytest.CaptureFixture[str]) -> list[str]:
     """Return what was said beside the report, but for the line about an old Python."""
     lines = [line for line in capfd.readouterr().err.splitlines() if "profiler-ext: " in line]
     return [line for line in lines if "eager line attribution needs" not in line]

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch.nn.modules import module as modules
 
+from profiler_ext.run import window
 from profiler_ext.torch_compat import process
-from tests.end_to_end.script_runs import Run, exits, out, run, said, steps
+from tests.end_to_end.script_runs import Run, exits, messages, out, run, steps
 
 __all__ = ["exits", "run"]
 
@@ -30,8 +31,11 @@ INFERS = NETS + "    del sgd, adam\n    torch.set_grad_enabled(False)\n"
 
 
 @pytest.fixture(autouse=True)
-def as_in_a_process_of_its_own(fresh_torch: Path) -> Iterator[None]:
+def as_in_a_process_of_its_own(
+    fresh_torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Let go of earlier scripts' optimizers, which would be this one's, and leave gradients on."""
+    monkeypatch.setattr(window, "_SETTLING_S", 0.0)
     gc.collect()
     assert process.live_optimizer() is None
     yield
@@ -59,7 +63,7 @@ def test_each_call_of_the_model_of_a_loop_is_a_step(run: Run, capfd: Capture) ->
     assert "profiler-ext: the script" not in written.err
 
 
-def test_a_loss_beside_the_model_ends_no_step(run: Run) -> None:
+def test_a_loss_next_to_the_model_ends_no_step(run: Run) -> None:
     assert run(INFERS + "    for n in range(12): loss(net(x), x)") == 0
     assert step_call() == "the module `Net` (script.py:15)"
     assert calls_of("aten::mse_loss") == {8: 1, 9: 1}
@@ -108,7 +112,7 @@ def test_a_compiled_forward_that_is_called_past_the_module_is_the_step(
 
 
 @pytest.mark.parametrize(
-    ("calls", "recorded", "told"),
+    ("calls", "recorded", "expected"),
     [
         (3, [1], "3 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 of "
          "them: an early one was recorded"),
@@ -119,12 +123,14 @@ def test_a_compiled_forward_that_is_called_past_the_module_is_the_step(
     ],
 )  # fmt: skip
 def test_a_script_with_few_calls_keeps_early_ones(
-    run: Run, capfd: Capture, calls: int, recorded: list[int], told: str
+    run: Run, capfd: Capture, calls: int, recorded: list[int], expected: str
 ) -> None:
     assert run(INFERS + f"    for n in range({calls}): net(x)") == 0
     assert steps(out()) == recorded
-    (line,) = said(capfd)
-    assert line == f"profiler-ext: the script ended after {told}"
+    (line,) = messages(capfd)
+    assert line == f"profiler-ext: the script ended after {expected}"
+    timed = out().recording.settings.unprofiled_steps_ns  # after the early ones
+    assert len(timed) == {3: 0, 5: 1, 9: 3}[calls]
 
 
 def test_gradients_that_accumulate_end_no_step(run: Run) -> None:
@@ -151,7 +157,7 @@ def test_after_an_evaluation_the_training_steps_are_recorded(run: Run, capfd: Ca
     assert steps(out()) == [5, 6]
     assert out().recording.settings.step_source == "Optimizer.step"
     assert step_call() == ""
-    assert said(capfd) == []
+    assert messages(capfd) == []
 
 
 def test_where_the_training_is_too_short_it_says_that_the_evaluation_was_recorded(
@@ -164,7 +170,7 @@ def test_where_the_training_is_too_short_it_says_that_the_evaluation_was_recorde
     """
     assert run(NETS + body) == 0
     assert step_call().startswith("the module `Linear`")
-    (line,) = said(capfd)
+    (line,) = messages(capfd)
     assert line.startswith(
         "profiler-ext: the script ended after 2 steps of training, too few to skip 5 and"
     )

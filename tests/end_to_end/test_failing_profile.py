@@ -98,14 +98,14 @@ def test_a_part_of_a_recording_that_fails_costs_no_session(monkeypatch, where: s
     with pytest.warns(CaptureWarning, match="of ours"):
         prof = looped()
     gaps = {gap.reason for gap in other_gaps(prof.session)}
-    told_later = where.rpartition(".")[2] in (
+    is_reported_later = where.rpartition(".")[2] in (
         "with_valid_utf8",
         "_source_roots",
         "_learn",
         "_with_cells",
     )
     assert gaps <= {GapReason.CAPTURE_FAILED, GapReason.CODE_NOT_KEPT, GapReason.LINES_FAILED}
-    assert told_later or gaps
+    assert is_reported_later or gaps
     assert list(prof.session.launches().name) == list(sound.name)
 
 

@@ -1,4 +1,4 @@
-"""A backward tag that spread onto forward work decides nothing, and the ledger says so.
+"""A backward tag that spread onto forward work decides nothing, and the breakdown says so.
 
 Builds before 2.12 kept the tag among the labels that nodes share, as ``annotate`` writes them.
 """
@@ -27,8 +27,8 @@ def test_forward_work_that_was_tagged_the_old_way_is_forward_in_all_tables() -> 
     rows = prof.attribution()
     rows = rows[rows.aten_op == "aten.mm.default"]
     first = rows.iloc[0]
-    told = (first.phase, bool(first.autograd_backward), first.annotation)
-    assert told == ("forward", True, "region=scores")
+    reported = (first.phase, bool(first.autograd_backward), first.annotation)
+    assert reported == ("forward", True, "region=scores")
     assert list(rows.phase) == ["forward", "forward", "backward", "backward"]
     coverage = prof.coverage().set_index(["scope", "category"])
     corrected = coverage.loc[("compiled", "line_phase_corrected")]

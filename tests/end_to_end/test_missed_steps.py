@@ -59,14 +59,14 @@ def test_the_steps_that_were_asked_for_are_recorded() -> None:
     assert [step.number for step in session.analysis.steps] == [1, 2]
 
 
-def test_where_one_is_missed_before_them_none_is_recorded_and_why_is_said(monkeypatch) -> None:
+def test_where_one_is_missed_before_them_none_is_recorded_and_why_is_reported(monkeypatch) -> None:
     fail_at(monkeypatch, 1, _RunProfiler, "step")
     sessions, recorder = recorded(batches=5)
     assert sessions == []
-    [said] = failure_lines(recorder)
-    assert "the session could not be made (RuntimeError" in said
-    assert "of ours" in said
-    assert "trace" not in said
+    [messages] = failure_lines(recorder)
+    assert "the session could not be made (RuntimeError" in messages
+    assert "of ours" in messages
+    assert "trace" not in messages
 
 
 def test_where_one_is_missed_among_them_those_before_it_are_kept(monkeypatch) -> None:
@@ -87,5 +87,5 @@ def test_where_the_end_of_a_step_is_not_even_seen_none_later_is_recorded(
     with pytest.warns(CaptureWarning, match="of ours"):
         sessions, recorder = recorded(batches=5)
     assert [step.number for each in sessions for step in each.analysis.steps] == [1][: at - 1]
-    [said] = failure_lines(recorder)
-    assert said.startswith("the end of a step was missed (RuntimeError")
+    [messages] = failure_lines(recorder)
+    assert messages.startswith("the end of a step was missed (RuntimeError")

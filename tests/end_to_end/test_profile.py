@@ -37,7 +37,7 @@ def recorded(steps: int = 1, **options: Any) -> Any:
     train_once()
     with profiler_ext.profile(strict=True, **options) as prof:
         for _ in range(steps):
-            train_once(anew=False)
+            train_once(fresh=False)
             prof.step()
     return prof
 
@@ -153,7 +153,7 @@ def test_each_profile_after_the_compile_says_so_before_it_runs_with_the_remedy()
         )
         assert warning.filename == __file__
         with profile:
-            train_once(anew=False)
+            train_once(fresh=False)
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -172,7 +172,7 @@ def test_who_does_as_the_warning_says_has_lines_and_no_other_warning(
     torch.compiler.reset()
     for options in ({"recompile": True}, {}):
         with profiler_ext.profile(**options) as profile:
-            train_once(anew=False)
+            train_once(fresh=False)
         profile.assert_coverage(1.0)
 
 
@@ -180,7 +180,7 @@ def test_who_does_as_the_warning_says_has_lines_and_no_other_warning(
 def test_what_was_compiled_before_capture_is_a_gap_that_conserves_time() -> None:
     train_once()
     with pytest.warns(LateCaptureWarning), profiler_ext.profile() as prof:
-        train_once(anew=False)
+        train_once(fresh=False)
     launches, rows = prof.launches(), prof.attribution()
     assert set(rows.node.dropna()) == set()
     assert "graph_not_captured" in set(rows.gap.dropna())

@@ -13,7 +13,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 from profiler_ext import cli
 from profiler_ext.findings.critical_path import MIN_UNPROFILED_STEPS
 from profiler_ext.sessions.session import FILE_NAME, load
-from tests.end_to_end.script_runs import HEAD, Run, exits, out, refused, run, said, steps
+from tests.end_to_end.script_runs import HEAD, Run, exits, messages, out, refused, run, steps
 from tests.watched import needs_lines
 
 __all__ = ["exits", "run"]
@@ -167,7 +167,7 @@ def test_without_skipping_a_script_that_never_steps_is_recorded_whole(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("model(torch.ones(2, 4))", "--skip", "0") == 0
-    assert said(capfd) == []
+    assert messages(capfd) == []
     assert "aten::linear" in set(out().attribution().aten_op)
 
 
@@ -210,26 +210,26 @@ def test_no_code_of_this_package_is_a_line_of_the_program(run: Run, tmp_path: Pa
 def test_without_lines_the_step_time_breakdown_says_why_and_the_notes_what_to_do(
     run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = "ATen ops only: lines were switched off"
+    message = "ATen ops only: lines were switched off"
     assert run("for _ in range(8): step()", "--no-lines", "--no-source") == 0
-    assert told in capfd.readouterr().out
+    assert message in capfd.readouterr().out
     assert [gap.reason for gap in out().recording.gaps] == ["lines_off", "source_off"]
     monkeypatch.setenv("PROFILER_EXT_LINES", "0")
     assert run("for _ in range(8): step()", "--force") == 0
-    assert told in capfd.readouterr().out
+    assert message in capfd.readouterr().out
     session = out()
     session.assert_coverage(1.0, level="op", scope="all")
     (note,) = session.notes
     assert "leave `lines=False`, `--no-lines` or `PROFILER_EXT_LINES=0` out" in note
 
 
-@pytest.mark.parametrize(("option", "told"), [((), False), (("--shapes",), True)])
+@pytest.mark.parametrize(("option", "expected"), [((), False), (("--shapes",), True)])
 def test_shapes_of_eager_ops_are_recorded_when_asked_for(
-    run: Run, option: tuple[str, ...], told: bool
+    run: Run, option: tuple[str, ...], expected: bool
 ) -> None:
     assert run("for _ in range(8): step()", *option) == 0
     raw = out().recording.trace.raw
-    assert any(b'"Input Dims"' in raw[position] for position in range(len(raw))) is told
+    assert any(b'"Input Dims"' in raw[position] for position in range(len(raw))) is expected
 
 
 def test_a_module_of_a_package_runs_with_its_arguments(
@@ -267,7 +267,7 @@ def test_what_dynamo_gives_up_at_our_hook_of_steps_is_no_break_of_the_program(ru
     assert run(body) == 0
     compilations = out().recording.compiles
     assert compilations
-    told = [each for each in compilations if each.failure or len(each.breaks) > 0]
-    reasons = [broken.reason for each in told for broken in each.breaks]
-    assert [each.failure for each in told if each.failure] == []
+    reported = [each for each in compilations if each.failure or len(each.breaks) > 0]
+    reasons = [broken.reason for each in reported for broken in each.breaks]
+    assert [each.failure for each in reported if each.failure] == []
     assert [reason for reason in reasons if "profiler_ext" in reason] == []

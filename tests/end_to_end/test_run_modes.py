@@ -8,7 +8,7 @@ import pytest
 
 from profiler_ext import cli
 from profiler_ext.sessions.session import load
-from tests.end_to_end.script_runs import Run, exits, out, refused, run, said, steps
+from tests.end_to_end.script_runs import Run, exits, messages, out, refused, run, steps
 from tests.watched import needs_lines
 
 __all__ = ["exits", "run"]
@@ -111,7 +111,7 @@ def test_only_recordings_with_a_slow_step_are_kept(run: Run, capfd: Capture) -> 
 def test_where_no_step_is_slow_it_says_so(run: Run, capfd: Capture) -> None:
     assert run(TRAIN, "--skip", "5", "--slow", "1000") == 0
     assert kept() == []
-    (line,) = said(capfd)
+    (line,) = messages(capfd)
     assert "9 recordings had no step slow enough, and are not kept" in line
 
 
@@ -128,7 +128,7 @@ def test_a_slow_step_that_a_region_keeps_from_being_recorded_is_reported(
     """
     assert run(body, "--skip", "8", "--slow", "24", "--steps", "4") == 0
     assert kept() == []
-    unkept, missed = said(capfd)
+    unkept, missed = messages(capfd)
     assert "had no step slow enough" in unkept
     assert "1 slow step is in no recording, last step 36: a region" in missed
 
@@ -144,14 +144,14 @@ def test_an_optimizer_that_is_not_there_is_reported_with_those_that_are(
     run: Run, capfd: Capture
 ) -> None:
     assert run("for n in range(6): step(sgd, adam); step(sgd)", "--step-on", "Nope") == 3
-    (line,) = said(capfd)
+    (line,) = messages(capfd)
     assert "no optimizer of class Nope stepped" in line
     assert "seen were SGD.step() (12 times), Adam.step() (6 times)" in line
 
 
 def test_advice_that_was_followed_is_not_given_again(run: Run, capfd: Capture) -> None:
     assert run("for n in range(2): step()", "--skip", "0", "--steps", "5") == 0
-    (line,) = said(capfd)
+    (line,) = messages(capfd)
     assert "2 of the 5 asked were recorded whole" in line
     assert "--skip" not in line
 
@@ -160,9 +160,11 @@ def test_a_script_that_ends_before_the_time_says_how_many_steps_there_are(
     run: Run, capfd: Capture
 ) -> None:
     assert run("for n in range(6): step()", "--skip", "2", "--steps", "1h") == 0
-    (line,) = said(capfd)
-    told = "the script ended after 6 steps, before the 3600s asked were over: 4 were recorded whole"
-    assert line.endswith(told)
+    (line,) = messages(capfd)
+    message = (
+        "the script ended after 6 steps, before the 3600s asked were over: 4 were recorded whole"
+    )
+    assert line.endswith(message)
     assert steps(out())[:4] == [2, 3, 4, 5]
 
 
@@ -170,7 +172,7 @@ def test_a_script_that_fails_before_it_imports_torch_says_so_in_one_line(
     run: Run, capfd: Capture
 ) -> None:
     assert run("raise SystemExit(5)") == 5
-    (line,) = said(capfd)
+    (line,) = messages(capfd)
     assert line.endswith("the script ended with exit code 5 after 0 steps; nothing was recorded")
 
 
@@ -234,7 +236,7 @@ def test_a_script_without_training_is_ended_too(run: Run, capfd: Capture, step_o
 )
 def test_what_is_never_called_is_named(run: Run, capfd: Capture, step_on: str, unmet: str) -> None:
     assert run(EVALUATES, "--step-on", step_on) == 3
-    (line,) = said(capfd)
+    (line,) = messages(capfd)
     assert unmet in line
 
 

@@ -12,7 +12,7 @@ from profiler_ext import cli
 from profiler_ext.run import remarks
 from profiler_ext.sessions.session import FILE_NAME, load
 from tests.end_to_end.processes import environment
-from tests.end_to_end.script_runs import HEAD, Run, exits, out, refused, run, said, steps
+from tests.end_to_end.script_runs import HEAD, Run, exits, messages, out, refused, run, steps
 from tests.patience import patience_s
 
 __all__ = ["exits", "run"]
@@ -115,7 +115,7 @@ def test_of_a_script_that_fails_before_its_first_step_no_advice_is_given(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("import there_is_no_such_package") == 1
-    (line,) = said(capfd)
+    (line,) = messages(capfd)
     assert line == (
         "profiler-ext: the script ended with exit code 1 after 0 steps; nothing was recorded"
     )
@@ -217,7 +217,7 @@ def test_after_a_second_ctrl_c_the_remark_says_what_is_kept(
     monkeypatch.setattr(f"profiler_ext.{module}.{amid}", twice_interrupted)
     with pytest.raises(KeyboardInterrupt):
         run("for _ in range(8): step()")
-    (line,) = said(capfd)
+    (line,) = messages(capfd)
     assert line.startswith(
         f"profiler-ext: the script ended with exit code 130 after 7 steps; {kept}"
     )

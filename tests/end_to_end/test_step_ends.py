@@ -70,13 +70,13 @@ def test_where_the_optimizer_that_ended_the_steps_is_gone_the_next_one_ends_them
     parameter.grad = torch.ones(2)
     ends.watch()
     try:
-        first, beside = torch.optim.SGD([parameter]), torch.optim.Adam([parameter])
-        for optimizer in (first, beside, first):
+        first, neighbour = torch.optim.SGD([parameter]), torch.optim.Adam([parameter])
+        for optimizer in (first, neighbour, first):
             optimizer.step()
         assert ends.count == 2
         del first, optimizer
         for _ in range(3):
-            beside.step()
+            neighbour.step()
         assert ends.count == 5
     finally:
         ends.leave()

@@ -26,9 +26,9 @@ def test_ours_steps_aside_and_has_a_session_before_and_after(fresh_torch: Path) 
         train_once()
         ours.step()
         with torch.profiler.profile(activities=CPU) as theirs:
-            train_once(anew=False)
+            train_once(fresh=False)
         ours.step()
-        train_once(anew=False)
+        train_once(fresh=False)
     assert products(theirs) == 4
     before, after = ours.sessions
     assert [gap.reason for gap in other_gaps(before)] == ["profiler_taken"]
@@ -42,7 +42,7 @@ def test_while_theirs_is_on_ours_records_nothing(fresh_torch: Path) -> None:
     train_once()
     with torch.profiler.profile(activities=CPU) as theirs:
         with profiler_ext.profile(activities=CPU) as ours:
-            train_once(anew=False)
+            train_once(fresh=False)
         assert ours.sessions == []
     assert products(theirs) == 4
 
@@ -51,7 +51,7 @@ def test_the_later_of_two_of_ours_records(fresh_torch: Path) -> None:
     with profiler_ext.profile(activities=CPU) as outer:
         train_once()
         with profiler_ext.profile(activities=CPU) as inner:
-            train_once(anew=False)
+            train_once(fresh=False)
     assert len(outer.sessions) == len(inner.sessions) == 1
     assert [gap.reason for gap in other_gaps(outer.session)] == ["profiler_taken"]
 
@@ -72,8 +72,8 @@ def test_profilers_of_two_threads_wait_for_each_other(fresh_torch: Path) -> None
             thread.start()
         for thread in threads:
             thread.join()
-    told = [len(each.sessions) + (each.refusal is not None) for each in profilers]
-    assert told == [1] * 10  # before torch 2.14 one that comes between is refused
+    reported = [len(each.sessions) + (each.refusal is not None) for each in profilers]
+    assert reported == [1] * 10  # before torch 2.14 one that comes between is refused
     assert not USE.is_in_use
 
 

@@ -45,8 +45,8 @@ def covered(folder: Path, core: str, *command: str) -> tuple[list[int], list[int
     done = subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "CoverageWarning" not in done.stderr
-    told = (*coverage, "json", "-q", "-o", f"{core}.json")
-    subprocess.run(told, cwd=folder, env=environment, check=True)
+    reported = (*coverage, "json", "-q", "-o", f"{core}.json")
+    subprocess.run(reported, cwd=folder, env=environment, check=True)
     (found,) = json.loads((folder / f"{core}.json").read_text())["files"].values()
     return found["executed_lines"], found["missing_lines"]
 

@@ -29,7 +29,7 @@ def gpt() -> Session:
     return loaded(GPT)
 
 
-def reported(analysis: Analysis) -> Session:
+def session_of(analysis: Analysis) -> Session:
     session = Session(analysis.recording)
     session.analysis = analysis
     return session

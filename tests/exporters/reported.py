@@ -79,7 +79,7 @@ def evil():
         places=tuple(map(_evil_place, GPU_PLACES)),
         launches=kernels,
         idle=idle([replace(p, cpu_activity=EVIL, cause_place=at) for p in GPU_IDLE]),
-        ledger=(
+        breakdown=(
             BreakdownRow(3, 0, "compiled", "none", EVIL, 10),
             BreakdownRow(3, 0, "idle", None, "idle", 5),
         ),

@@ -143,7 +143,7 @@ def test_top_says_how_many_rows_and_how_much_time_it_leaves_out(kind: TableKind)
 
 
 @pytest.mark.parametrize("budget", [MIN_BUDGET, 6_000, 10_000, 20_000, 10**7])
-def test_a_budget_bounds_the_size_and_each_cut_is_said(budget: int) -> None:
+def test_a_budget_bounds_the_size_and_each_cut_is_reported(budget: int) -> None:
     answer = report_answer(recorded(RECORDED[0]), top=None)
     whole = bounded(answer)
     text = answer_text(answer, budget)
@@ -153,13 +153,13 @@ def test_a_budget_bounds_the_size_and_each_cut_is_said(budget: int) -> None:
     for name, table in document["tables"].items():
         rows = whole["tables"][name]["rows"]
         assert table["rows"] == rows[: len(table["rows"])]
-        said = [c for c in document["cuts"] if c["where"] == f"tables.{name}.rows"]
-        assert [(c["kept"], c["total"]) for c in said] == (
+        actual = [c for c in document["cuts"] if c["where"] == f"tables.{name}.rows"]
+        assert [(c["kept"], c["total"]) for c in actual] == (
             [(len(table["rows"]), len(rows))] if len(table["rows"]) < len(rows) else []
         )
 
 
-def test_what_is_cut_twice_is_said_once() -> None:
+def test_what_is_cut_twice_is_reported_once() -> None:
     answer = table_answer(recorded(RECORDED[0]), table_named("by_kernel"), top=10)
     document = bounded(answer, 8_000)
     (cut,) = (each for each in document["cuts"] if each["where"] == "rows")

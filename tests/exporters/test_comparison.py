@@ -189,7 +189,7 @@ def test_sessions_in_memory_are_compared_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ([str(BEFORE)], "was given 1 sessions, --base 0 and --head 0; give BASE HEAD, or"),
         (["--base", str(BEFORE)], "was given 0 sessions, --base 1 and --head 0; give BASE HEAD"),
@@ -198,17 +198,17 @@ def test_sessions_in_memory_are_compared_too() -> None:
         ([str(BEFORE), str(AFTER), "--top", "0"], "cannot show the top 0 rows; ask for 1 or more"),
     ],
 )
-def test_what_cannot_be_compared_is_said_in_a_sentence(
+def test_what_cannot_be_compared_is_reported_in_a_sentence(
     arguments: list[str],
-    said: str,
+    expected: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
     assert cli.main(["diff", *arguments]) == 2
-    told = capsys.readouterr()
-    assert (told.out, len(told.err.splitlines())) == ("", 1)
-    assert said in told.err
+    output = capsys.readouterr()
+    assert (output.out, len(output.err.splitlines())) == ("", 1)
+    assert expected in output.err
 
 
 def test_there_is_no_other_format(by_hand: Comparison) -> None:

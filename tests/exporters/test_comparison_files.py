@@ -77,10 +77,10 @@ def test_work_that_moved_from_eager_to_compiled_is_neither_better_nor_worse() ->
         ((compiled, eager), "compiled to"),
     ):
         text = comparison_page(profiler_ext.diff(*sides).comparison)
-        ledger = text[text.index('<section id="ledger">') :].partition("</section>")[0]
-        kinds = dict(re.findall(r'<tr class="(\w+)">.*?<b>(compiled|eager): ', ledger))
+        breakdown = text[text.index('<section id="breakdown">') :].partition("</section>")[0]
+        kinds = dict(re.findall(r'<tr class="(\w+)">.*?<b>(compiled|eager): ', breakdown))
         assert list(kinds) == ["moved"]
-        assert ledger.count(f"moved from {way}") == 2
+        assert breakdown.count(f"moved from {way}") == 2
 
 
 def test_no_name_becomes_a_part_of_the_page() -> None:

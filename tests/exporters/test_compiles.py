@@ -173,7 +173,7 @@ def test_one_line_says_what_compiling_took_and_what_stands_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("graphs", "said"),
+    ("graphs", "expected"),
     [
         ((0,), "for 1 graph ("),
         ((2,), "for 1 graph, which ran in no profiled step ("),
@@ -182,20 +182,20 @@ def test_one_line_says_what_compiling_took_and_what_stands_out() -> None:
     ],
 )
 def test_graphs_that_the_steps_do_not_run_are_distinguished(
-    graphs: tuple[int, ...], said: str
+    graphs: tuple[int, ...], expected: str
 ) -> None:
     recording = gpu_step().recording
     compiles = (replace(FORWARD, graphs=graphs),)
     more = replace(recording, graphs=recording.graphs * 2, compiles=compiles)
-    assert said in (compile_text(replace(gpu_step(), recording=more)) or "")
+    assert expected in (compile_text(replace(gpu_step(), recording=more)) or "")
 
 
 def test_of_several_ranks_the_one_that_compiled_for_longest_is_reported() -> None:
     first, second = gpu_step(), analysis()
     settings = replace(second.recording.settings, rank=1)
     second = replace(second, recording=replace(second.recording, settings=settings))
-    told = compile_text_of_ranks([first, second])
-    assert told == f"rank 1, which compiled for longest: {compile_text(second)}"
+    reported = compile_text_of_ranks([first, second])
+    assert reported == f"rank 1, which compiled for longest: {compile_text(second)}"
     assert compile_text_of_ranks([first, first]) is None
 
 

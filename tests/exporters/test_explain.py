@@ -97,7 +97,7 @@ def test_ranks_are_summed_and_steps_are_reported_of_each() -> None:
     assert len({step.rank for step in both.steps}) == 2
 
 
-def test_what_top_leaves_out_is_said() -> None:
+def test_what_top_leaves_out_is_reported() -> None:
     about, whole = explain(gpt(), "eager_lines.py:58", top=2), of("eager_lines.py:58")
     cut = next(cut for cut in about.cuts if cut.where == "kernels")
     assert (cut.kept, cut.total) == (2, len(whole.kernels))

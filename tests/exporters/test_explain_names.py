@@ -14,7 +14,7 @@ from tests.exporters.explained import (
     gpt,
     loaded,
     of,
-    told,
+    session_of,
 )
 from tests.gpu_model import MODEL
 
@@ -62,7 +62,7 @@ def test_names_that_are_alike_when_short_are_reported_whole() -> None:
     at = next(n for n, place in enumerate(GPU_PLACES) if place.line == 13)
     other = replace(GPU_PLACES[at], file="/elsewhere/gpt/model.py")
     places = (*GPU_PLACES[:at], other, *GPU_PLACES[at + 1 :])
-    session = told(replace(gpu_step(), places=places))
+    session = session_of(replace(gpu_step(), places=places))
     with pytest.raises(UnclearNameError, match="fits 2 things") as caught:
         of("model.py:13", session)
     for name in caught.value.candidates:
@@ -114,7 +114,7 @@ def test_a_line_whose_ops_launch_nothing_says_which(monkeypatch: pytest.MonkeyPa
     lost = replace(lost, lineage=replace(node.lineage, stack=(frame,)))
     graphs = (replace(graph, nodes=(*graph.nodes, lost)), *others)
     changed = replace(step, recording=replace(step.recording, graphs=graphs))
-    assert of("model.py:99", told(changed)).no_time_reason == (
+    assert of("model.py:99", session_of(changed)).no_time_reason == (
         "no kernel computes its ops (aten.view.default): they only change how memory is seen, or "
         "the compiler took them away"
     )

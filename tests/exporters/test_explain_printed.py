@@ -23,7 +23,7 @@ from tests.exporters.explained import (
     loaded,
     of,
     rows,
-    told,
+    session_of,
 )
 from tests.exporters.hostile import hostile_step, steering
 from tests.exporters.test_answers import valid
@@ -38,7 +38,7 @@ def with_code() -> Session:
     step = gpu_step()
     path = str(step.recording.graphs[0].output_module)
     kept = generated_module(MODULE, [path])
-    return told(replace(step, recording=replace(step.recording, generated=(kept,))))
+    return session_of(replace(step, recording=replace(step.recording, generated=(kept,))))
 
 
 def test_the_code_of_a_kernel_and_which_nodes_of_it_are_meant() -> None:
@@ -61,7 +61,7 @@ def test_a_page_shows_the_code_from_its_function_on() -> None:
     assert "its part, in the first launch: gelu" in shown and "; besides, 1 nodes of oth" in shown
 
 
-def test_code_is_cut_to_a_budget_and_it_is_said() -> None:
+def test_code_is_cut_to_a_budget_and_it_is_reported() -> None:
     about = of("model.py:13", with_code())
     document = valid(answer_text(about, 5_000))
     (code,) = document["generated"]
@@ -73,14 +73,14 @@ def test_code_is_cut_to_a_budget_and_it_is_said() -> None:
 
 def test_without_a_step_there_is_nothing_to_explain() -> None:
     with pytest.raises(UsageError, match="no step was profiled, so there is nothing to explain"):
-        of("model.py:13", told(replace(gpu_step(), steps=())))
+        of("model.py:13", session_of(replace(gpu_step(), steps=())))
 
 
 # How it looks
 
 
 def test_the_page_of_a_line() -> None:
-    text = told(gpu_step()).explain("model.py:13", width=90)
+    text = session_of(gpu_step()).explain("model.py:13", width=90)
     assert text.startswith(
         """\
 model.py:13 · line · in forward
@@ -102,7 +102,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_no_name_steers_a_terminal_or_breaks_out_of_markdown() -> None:
-    session = told(hostile_step())
+    session = session_of(hostile_step())
     named = {row["kernel"] for row in rows(session.by_kernel())} | {"(model)"}
     for name in named:
         for form in ("text", "md", "json"):
@@ -168,8 +168,8 @@ def test_a_name_that_is_unclear_ends_with_2_and_programs_get_the_candidates(
 ) -> None:
     code, out, err = printed("mlp.py")
     assert (code, out) == (2, "")
-    said = "profiler-ext: [unclear_name] mlp.py fits 3 things; ask for one of: examples/mlp.py:"
-    assert err.startswith(said)
+    message = "profiler-ext: [unclear_name] mlp.py fits 3 things; ask for one of: examples/mlp.py:"
+    assert err.startswith(message)
     code, out, err = printed("mlp.py", "--format", "json")
     document = valid(out)
     assert (code, document["answer"], document["is_ambiguous"]) == (2, "candidates", True)

@@ -51,25 +51,25 @@ FINDING = Finding(
     overlaps_with=("launch_bound",),
 )
 SETTINGS = Settings(user_roots=("/home/ann/gpt",))
-TOLD = Findings((FINDING,), (SkippedRule("first_step", "there is one step"),), 7, 10_000_000)
+FINDINGS = Findings((FINDING,), (SkippedRule("first_step", "there is one step"),), 7, 10_000_000)
 
 
-def findings_json(told: Findings) -> str:
+def findings_json(findings: Findings) -> str:
     session = Session(gpu_step().recording)
-    session.analysis, session.found = gpu_step(), told
+    session.analysis, session.recommendations = gpu_step(), findings
     return answer_text(findings_answer(session))
 
 
-def shown(told: Findings, width: int, everything: bool = False) -> str:
+def shown(findings: Findings, width: int, everything: bool = False) -> str:
     file = io.StringIO()
     show = print_all if everything else print_first
-    show(told, SETTINGS, Console(file=file, width=width))
+    show(findings, SETTINGS, Console(file=file, width=width))
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
 def test_a_finding_says_what_where_why_and_what_to_try() -> None:
     assert (
-        shown(TOLD, 80, everything=True)
+        shown(FINDINGS, 80, everything=True)
         == """\
 Top recommendations: step 10.0 ms
 4.00 ms   40.0%  matrix products run in fp32 without tensor cores
@@ -83,13 +83,13 @@ not judged: first_step: there is one step"""
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 def test_no_line_of_it_is_wider_than_the_terminal(width: int) -> None:
-    assert max(map(len, shown(TOLD, width, everything=True).splitlines())) <= width
+    assert max(map(len, shown(FINDINGS, width, everything=True).splitlines())) <= width
 
 
 def test_rules_that_lack_the_same_are_one_line() -> None:
     lacking = tuple(SkippedRule(name, "no rank communicates") for name in ("a", "b", "a"))
-    told = replace(TOLD, rules_skipped=(*lacking, *TOLD.rules_skipped))
-    assert texts.skipped_rules_lines(told) == (
+    changed = replace(FINDINGS, rules_skipped=(*lacking, *FINDINGS.rules_skipped))
+    assert texts.skipped_rules_lines(changed) == (
         "not judged: a, b: no rank communicates",
         "not judged: first_step: there is one step",
     )
@@ -107,16 +107,18 @@ def test_a_finding_says_which_ranks_have_it() -> None:
 
 def test_each_view_says_on_which_rank_a_finding_is(monkeypatch: pytest.MonkeyPatch) -> None:
     why = (Figure("on ranks", "3", FigureUnit.TEXT),)
-    told = replace(TOLD, found=(replace(FINDING, summary="it waits", evidence=why, rank=3),))
+    changed = replace(
+        FINDINGS, ranked=(replace(FINDING, summary="it waits", evidence=why, rank=3),)
+    )
     for view in (html_findings, notebook):
-        monkeypatch.setattr(view, "find", lambda analysis: told)
-    said = (
+        monkeypatch.setattr(view, "find", lambda analysis: changed)
+    shown_texts = (
         html_findings.findings([gpu_step()]),
         notebook.session_html([gpu_step()]),
-        shown(told, 100),
-        top_findings(told, SETTINGS).findings[0].summary,
+        shown(changed, 100),
+        top_findings(changed, SETTINGS).findings[0].summary,
     )
-    assert ["rank 3: it waits" in each for each in said] == [True] * 4
+    assert ["rank 3: it waits" in each for each in shown_texts] == [True] * 4
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_a_kernel_has_the_name_that_tells_it_apart(kernel: str, name: str) -> No
 
 
 def test_five_are_shown_and_the_rest_is_counted() -> None:
-    many = replace(TOLD, found=(FINDING,) * 7)
+    many = replace(FINDINGS, ranked=(FINDING,) * 7)
     text = shown(many, 100)
     assert text.count("try: TF32") == 5
     assert "and 2 more: profiler-ext report --findings" in text
@@ -149,13 +151,13 @@ def test_five_are_shown_and_the_rest_is_counted() -> None:
 
 def test_top_says_how_many_findings_it_leaves_out() -> None:
     file = io.StringIO()
-    print_all(replace(TOLD, found=(FINDING,) * 7), SETTINGS, Console(file=file, width=100), 2)
+    print_all(replace(FINDINGS, ranked=(FINDING,) * 7), SETTINGS, Console(file=file, width=100), 2)
     assert file.getvalue().count("try: TF32") == 2
     assert "and 5 more: --top 7 prints all" in file.getvalue()
 
 
 def test_of_very_many_findings_a_hundred_are_printed() -> None:
-    text = shown(replace(TOLD, found=(FINDING,) * 10_000), 100, everything=True)
+    text = shown(replace(FINDINGS, ranked=(FINDING,) * 10_000), 100, everything=True)
     assert text.count("try: TF32") == 100
     assert "and 9,900 more: --top 10000 prints all" in text
 
@@ -163,7 +165,9 @@ def test_of_very_many_findings_a_hundred_are_printed() -> None:
 def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    many = replace(TOLD, found=tuple(replace(FINDING, est_saving_ns=at) for at in range(10_000)))
+    many = replace(
+        FINDINGS, ranked=tuple(replace(FINDING, est_saving_ns=at) for at in range(10_000))
+    )
     for view in (html_findings, notebook):
         monkeypatch.setattr(view, "find", lambda analysis: many)
     page, cell = html_findings.findings([gpu_step()]), notebook.session_html([gpu_step()])
@@ -177,13 +181,13 @@ def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
 
 
 def test_a_step_in_training_heads_them_with_the_recorded_one_next_to_it() -> None:
-    assert texts.findings_heading(replace(TOLD, unprofiled_step_ns=8_040_000)) == (
+    assert texts.findings_heading(replace(FINDINGS, unprofiled_step_ns=8_040_000)) == (
         "Top recommendations: step 8.04 ms (10.0 ms while profiling)"
     )
 
 
 def test_without_a_finding_it_says_so() -> None:
-    assert texts.findings_heading(replace(TOLD, found=())) == (
+    assert texts.findings_heading(replace(FINDINGS, ranked=())) == (
         "No issue above 1% of step time (7 checks applied, 1 did not)"
     )
     assert texts.findings_heading(Findings()) == (
@@ -229,7 +233,7 @@ def test_what_is_of_no_step_has_no_part_of_one() -> None:
 
 
 def test_the_json_is_of_its_schema_and_has_the_figures() -> None:
-    document = json.loads(findings_json(TOLD))
+    document = json.loads(findings_json(FINDINGS))
     msgspec.convert(document, FindingsAnswer, strict=True)
     (entry,) = document["findings"]
     assert entry["fraction"] == 0.4
@@ -254,17 +258,20 @@ def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
         )
         for name in HOSTILE.values()
     )
-    told = replace(
-        TOLD, found=hostile, rules_skipped=(SkippedRule("x", "".join(HOSTILE.values())),)
+    changed = replace(
+        FINDINGS, ranked=hostile, rules_skipped=(SkippedRule("x", "".join(HOSTILE.values())),)
     )
-    for text in (shown(told, 100), shown(told, 100, everything=True), findings_json(told)):
+    for text in (shown(changed, 100), shown(changed, 100, everything=True), findings_json(changed)):
         assert steering(text) == set()
 
 
 def test_a_page_and_a_notebook_begin_with_it() -> None:
     for page in (html_text([gpu_step()]), notebook.session_html([gpu_step()])):
-        first, ledger = page.index("Top recommendations: step"), page.index("Step time breakdown")
-        assert first < ledger
+        first, breakdown = (
+            page.index("Top recommendations: step"),
+            page.index("Step time breakdown"),
+        )
+        assert first < breakdown
 
 
 def test_a_page_leads_from_a_finding_to_its_line_module_and_kernel() -> None:
@@ -277,9 +284,14 @@ def test_a_page_leads_from_a_finding_to_its_line_module_and_kernel() -> None:
 def test_the_table_has_the_same_rows_as_the_records() -> None:
     session = Session(gpu_step().recording)
     table = tables.findings(session.analysis)
-    assert table["rule"].tolist() == [each.rule for each in session.found.found]
-    assert table["est_saving_ns"].tolist() == [each.est_saving_ns for each in session.found.found]
-    assert json.loads(table["evidence"][0])[0]["name"] == session.found.found[0].evidence[0].name
+    assert table["rule"].tolist() == [each.rule for each in session.recommendations.ranked]
+    assert table["est_saving_ns"].tolist() == [
+        each.est_saving_ns for each in session.recommendations.ranked
+    ]
+    assert (
+        json.loads(table["evidence"][0])[0]["name"]
+        == session.recommendations.ranked[0].evidence[0].name
+    )
 
 
 @pytest.mark.parametrize(("limit", "code"), [("20%", 4), ("99", 0)])

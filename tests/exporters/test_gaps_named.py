@@ -1,4 +1,4 @@
-"""A gap of compiled ops is named wherever pages say so: ledger, the line below it, a note."""
+"""A gap of compiled ops is named wherever pages say so: breakdown, the line below it, a note."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ COPY, PRODUCT, FUSED = 0, 1, 2
 def attributed_to_ops(gap: str, launch: int) -> Analysis:
     """Return a step of which a launch is a compiled op's without a line."""
     step = gpu_step()
-    told = step.launches
-    levels, gaps, scopes = (list(column) for column in (told.level, told.gap, told.scope))
+    launches_of = step.launches
+    levels, gaps, scopes = (
+        list(column) for column in (launches_of.level, launches_of.gap, launches_of.scope)
+    )
     levels[launch], gaps[launch], scopes[launch] = "op", gap, "compiled"
-    launches = replace(told, level=interned(levels), gap=interned(gaps), scope=interned(scopes))
+    launches = replace(
+        launches_of, level=interned(levels), gap=interned(gaps), scope=interned(scopes)
+    )
     none = np.zeros(len(launches), bool)
-    ledger = break_down_steps(launches, none, busy_spans(launches), step.steps)
-    return replace(step, launches=launches, ledger=ledger)
+    breakdown = break_down_steps(launches, none, busy_spans(launches), step.steps)
+    return replace(step, launches=launches, breakdown=breakdown)
 
 
 @pytest.mark.parametrize("gap", ["no_source_line", "traced_gradient_not_linked"])

@@ -170,7 +170,7 @@ def test_source_far_from_any_time_can_be_left_out(page):
     assert page.locator(".source .row:not(.head)").count() == 14
 
 
-def test_source_that_is_not_there_is_said_so(page):
+def test_source_that_is_not_there_is_reported_so(page):
     page.select_option("#source select", label="train.py (0 ns)")
     assert "the file is not here, or under no --root" in page.inner_text("#source")
     assert texts(page, ".source .row:not(.head) code") == ["loss = model(x, y)"]
@@ -189,7 +189,7 @@ def test_a_kernel_opens_to_its_fused_ops_and_its_code_next_to_their_lines(page, 
     assert page.inner_text("#kernels .beside pre") == ("@triton.jit\ndef gelu(p): pass  # </pre>")
 
 
-def test_code_that_is_not_there_is_said_so(page, report):
+def test_code_that_is_not_there_is_reported_so(page, report):
     page.goto(f"{report}#kernel=triton_red_fused_gelu_backward_sum_0")
     assert "was not there when this report was made" in page.inner_text("#kernels .beside")
 
@@ -218,7 +218,7 @@ def test_a_click_on_a_frame_zooms_both_sides(page):
         assert page.locator(".flame").nth(flame).locator("g.fade").count() == 1
 
 
-def test_what_the_icicles_leave_out_is_said(page):
+def test_what_the_icicles_leave_out_is_reported(page):
     assert page.inner_text("#left-out") == "not in it: optimizer 60.5 us, other 10.0 us"
     assert texts(page, ".flame ~ p, .sides h3") == [
         *("forward: 70.0 us", "click a frame to zoom; click the top to go back"),

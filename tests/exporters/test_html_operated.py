@@ -66,7 +66,7 @@ def test_each_phase_has_a_column_that_can_be_seen(page, width):
     assert edges == 0
 
 
-def test_lines_come_first_modules_beside_them_and_kernels_after(page):
+def test_lines_come_first_modules_next_to_them_and_kernels_after(page):
     page.set_viewport_size({"width": 1400, "height": 900})
     lines, modules, kernels = (
         page.locator(f"#{name}").bounding_box() for name in ("lines", "modules", "kernels")

@@ -53,12 +53,12 @@ def test_the_slowest_launches_of_a_kernel_are_reported_with_how_they_were_launch
         of_kernel = table[
             (table["name"] == name) & (table.kernel.isna() | (table.kernel == kernel))
         ]
-        told = [row for row in data["launch_stats"]["slowest"] if row[0] == at]
+        reported = [row for row in data["launch_stats"]["slowest"] if row[0] == at]
         times = sorted(of_kernel.duration_ns, reverse=True)[:SLOWEST]
-        assert [row[4] for row in told] == times and times[0] == most
+        assert [row[4] for row in reported] == times and times[0] == most
         shown = of_kernel[of_kernel.duration_ns == most]
         assert {f"grid {grid}" for grid in shown.grid} >= {
-            data["launch_stats"]["shapes"][told[0][7]].split(",")[0]
+            data["launch_stats"]["shapes"][reported[0][7]].split(",")[0]
         }
 
 

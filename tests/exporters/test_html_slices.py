@@ -24,7 +24,7 @@ from profiler_ext.records.vocabulary import Phase
 from profiler_ext.sessions.merging import merge
 from profiler_ext.sessions.session import load
 from tests import frames as tables
-from tests.analyses import GPU_LEDGER, GPU_MARKS, GPU_ROWS, gpu_step
+from tests.analyses import GPU_BREAKDOWN, GPU_MARKS, GPU_ROWS, gpu_step
 from tests.cases.neutral import FOLDER
 from tests.exporters.reported import Page
 from tests.handmade import launches, shares
@@ -48,7 +48,9 @@ def of_slice(data, rank, step):
 
 
 def step_time_breakdown_ns(analyses, step=None):
-    return sum(line.duration_ns for a in analyses for line in a.ledger if step in (None, line.step))
+    return sum(
+        line.duration_ns for a in analyses for line in a.breakdown if step in (None, line.step)
+    )
 
 
 def test_there_is_a_slice_for_each_rank_and_step_and_for_all_of_them(analyses, data):
@@ -107,7 +109,7 @@ def many_steps(count):
     ends = np.cumsum([0, *walls]).tolist()
     steps = tuple(Step.on_cpu(at, ends[at], ends[at + 1]) for at in range(count))
     rows = [replace(GPU_ROWS[2], step=at) for at in range(count)]
-    ledger = tuple(
+    breakdown = tuple(
         line
         for at, wall in enumerate(walls)
         for line in (
@@ -120,7 +122,7 @@ def many_steps(count):
         steps=steps,
         launches=launches(GPU_MARKS, rows),
         shares=shares(rows),
-        ledger=ledger,
+        breakdown=breakdown,
     )
 
 
@@ -176,13 +178,13 @@ def test_the_median_is_of_steps_and_not_of_columns_and_the_last_column_counts_as
 
 def numbered(analysis, numbers):
     """The same steps by other numbers."""
-    steps, ledger = (
+    steps, breakdown = (
         [replace(each, **{name: numbers[getattr(each, name)]}) for each in rows]
-        for name, rows in (("number", analysis.steps), ("step", analysis.ledger))
+        for name, rows in (("number", analysis.steps), ("step", analysis.breakdown))
     )
     own = np.ma.array([numbers[step] for step in analysis.launches.step.tolist()])
     kernels = replace(analysis.launches, step=own)
-    return replace(analysis, steps=tuple(steps), ledger=tuple(ledger), launches=kernels)
+    return replace(analysis, steps=tuple(steps), breakdown=tuple(breakdown), launches=kernels)
 
 
 def test_steps_whose_numbers_leave_some_out_are_as_many_as_there_are():
@@ -203,7 +205,7 @@ def test_a_column_is_as_high_as_its_wall_time():
 
 def test_the_step_time_breakdown_of_the_hand_made_step_is_of_its_device():
     (column,) = columns_of(gpu_step())
-    assert column.wall_ns == sum(line.duration_ns for line in GPU_LEDGER)
+    assert column.wall_ns == sum(line.duration_ns for line in GPU_BREAKDOWN)
 
 
 def test_too_many_kernels_are_one_in_name_and_keep_their_time():

@@ -49,7 +49,7 @@ def test_its_idle_time_is_that_of_the_breakdown(gpt, timelines):
     for step in timelines:
         idle = sum(
             row.duration_ns
-            for row in gpt.ledger
+            for row in gpt.breakdown
             if row.step == step["step"] and row.scope == "idle"
         )
         assert sum(span[BUSY] for span in step["idle"]) == idle > 0

@@ -31,7 +31,7 @@ def page() -> str:
 
 def test_the_words_of_a_report_are_those_of_its_step_time_breakdown(page: str) -> None:
     analysis = gpu_step()
-    gaps = {line.category for line in analysis.ledger} & set(GapReason)
+    gaps = {line.category for line in analysis.breakdown} & set(GapReason)
     causes = {analysis.idle.cause.strings[code] for code in analysis.idle.cause.codes}
     assert gaps and causes
     assert set(re.findall(r'<div id="word-(\w+)">', page)) == gaps | causes
@@ -47,8 +47,8 @@ def test_a_word_is_explained_as_in_the_book(vocabulary: type[GapReason | IdleCau
     for term in vocabulary:
         file, _, _ = term.page.partition("#")
         _, _, section = (DOCS / file).read_text().partition(f"## {term.heading}\n")
-        told = section.partition("\n## ")[0].replace("`", "").partition("*. ")[2]
-        assert plain(links._listed(term)).endswith(" ".join(told.split()))
+        described = section.partition("\n## ")[0].replace("`", "").partition("*. ")[2]
+        assert plain(links._listed(term)).endswith(" ".join(described.split()))
 
 
 def test_a_finding_is_explained_as_in_the_book() -> None:

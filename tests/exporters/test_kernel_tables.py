@@ -33,7 +33,7 @@ NVJET_OF_BACKWARD = "nvjet_tst_128x64_64x8_2x1_v_bz_NTT"
 def shaped(event: int, registers: int = 168, grid: int = 132, start_ns: int = 0, took: int = 0):
     """The mark of one of the step's events with what Kineto says of a kernel's launch."""
     mark = GPU_MARKS[event]
-    told = {
+    fields = {
         "grid": [grid, 1, 2],
         "block": [128, 4, 1],
         "registers per thread": registers,
@@ -42,7 +42,7 @@ def shaped(event: int, registers: int = 168, grid: int = 132, start_ns: int = 0,
     }
     return replace(
         mark,
-        args={**mark.args, **told},
+        args={**mark.args, **fields},
         start_ns=start_ns or mark.start_ns,
         duration_ns=took or mark.duration_ns,
     )

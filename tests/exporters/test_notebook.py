@@ -1,4 +1,4 @@
-"""A notebook shows a session as its ledger and its top lines; no name becomes markup."""
+"""A notebook shows a session as its breakdown and its top lines; no name becomes markup."""
 
 from __future__ import annotations
 

@@ -32,16 +32,16 @@ _STEP = re.compile(r"^step (\d+): ([\d.]+ \w+), device busy ([\d.]+)%", re.MULTI
 
 
 def by_step(analysis: Analysis) -> dict[int, dict[str, int]]:
-    """Return of each step the wall and the busy time of all devices, by the ledger."""
+    """Return of each step the wall and the busy time of all devices, by the breakdown."""
     sums: dict[int, dict[str, int]] = defaultdict(lambda: {"wall": 0, "busy": 0})
-    for line in analysis.ledger:
+    for line in analysis.breakdown:
         sums[line.step]["wall"] += line.duration_ns
         sums[line.step]["busy"] += line.duration_ns * (line.scope != Scope.IDLE)
     return dict(sums)
 
 
 def devices_of(analysis: Analysis) -> int:
-    return len({line.device for line in analysis.ledger})
+    return len({line.device for line in analysis.breakdown})
 
 
 @pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name.split(".session")[0])
@@ -69,16 +69,16 @@ def test_idle_time_is_where_the_device_ran_nothing(session: Session) -> None:
 
 
 def test_every_surface_has_the_same_steps(session: Session) -> None:
-    analysis, ledger = session.analysis, by_step(session.analysis)
-    told = json.loads(session.report(format="json", top=1))
+    analysis, breakdown = session.analysis, by_step(session.analysis)
+    answer = json.loads(session.report(format="json", top=1))
     assert [
-        (each["step"], each["wall_ns"], each["busy_ns"]) for each in told["session"]["steps"]
-    ] == [(step.number, step.wall_ns, ledger[step.number]["busy"]) for step in analysis.steps]
+        (each["step"], each["wall_ns"], each["busy_ns"]) for each in answer["session"]["steps"]
+    ] == [(step.number, step.wall_ns, breakdown[step.number]["busy"]) for step in analysis.steps]
     page = [(c.first, c.walls_ns, c.busy_ns) for c in columns_of(analysis)]
-    assert page == [(n, (t["wall"],), t["busy"]) for n, t in ledger.items()]
+    assert page == [(n, (t["wall"],), t["busy"]) for n, t in breakdown.items()]
     board = sum(account.duration_ns for account in make_document(analysis).breakdown)
-    whole = sum(times["wall"] for times in ledger.values())
-    assert board == sum(row["duration_ns"] for row in told["coverage"]["breakdown"]) == whole
+    whole = sum(times["wall"] for times in breakdown.values())
+    assert board == sum(row["duration_ns"] for row in answer["coverage"]["breakdown"]) == whole
     side = [RunOfRanks("one", (analysis,))]
     assert compare(side, side).total.base_ns == whole
 
@@ -89,13 +89,15 @@ def test_the_report_s_title_total_and_steps_agree(session: Session) -> None:
     devices = devices_of(analysis)
     (total,) = _MEAN.findall(text)
     assert total == time_text(devices * mean_ns)
-    assert all(title == time_text(session.found.step_ns) for title in _TITLE.findall(text))
+    assert all(
+        title == time_text(session.recommendations.step_ns) for title in _TITLE.findall(text)
+    )
     longest = max(step.wall_ns for step in analysis.steps)
     if longest <= 2 * min(step.wall_ns for step in analysis.steps):
-        assert session.found.step_ns == int(mean_ns)
+        assert session.recommendations.step_ns == int(mean_ns)
     shown = {int(number): (wall, busy) for number, wall, busy in _STEP.findall(text)}
-    ledger = by_step(analysis)
+    breakdown = by_step(analysis)
     for number, (wall, busy) in shown.items():
-        assert wall == time_text(ledger[number]["wall"] / devices)
-        assert busy == f"{100 * ledger[number]['busy'] / ledger[number]['wall']:.1f}"
+        assert wall == time_text(breakdown[number]["wall"] / devices)
+        assert busy == f"{100 * breakdown[number]['busy'] / breakdown[number]['wall']:.1f}"
     assert len(shown) == (0 if len(analysis.steps) == 1 else min(len(analysis.steps), 8))

@@ -74,7 +74,7 @@ def test_cpu_calls_are_nested_under_their_callers(gpu: Reader) -> None:
         select parent.name as caller from slice s join slice parent on s.parent_id = parent.id
         where s.name = 'cuLaunchKernel' and s.ts = 92000
     """)
-    assert drawn == [("triton_poi_fused__to_copy_gelu_0",)]
+    assert drawn == [("launch triton poi fused  to copy gelu 0",)]
 
 
 def test_cpu_event_carries_its_ids(gpu: Reader) -> None:

@@ -19,7 +19,7 @@ from profiler_ext.exporters.perfetto.encoding import (
     varints,
 )
 from profiler_ext.exporters.perfetto.packets import FROM, TO, FlowIds
-from tests.exporters.said import said_by_rows
+from tests.exporters.encoded_arguments import arguments_by_row
 from tests.handmade import masked
 
 NUMBERS = [0, 1, 127, 128, 2**14 - 1, 2**14, 2**56 + 3, 2**63 - 1, -1, -(2**63)]
@@ -55,7 +55,7 @@ def test_each_row_has_one_of_few_texts() -> None:
     assert (texts, lengths.tolist()) == ([b"bc", b"", b"bc", b"a"], [2, 0, 2, 1])
 
 
-def test_arguments_come_back_and_absent_ones_are_not_said() -> None:
+def test_arguments_come_back_and_absent_ones_are_not_reported() -> None:
     own = [
         IntArgument("every", np.array([0, -1, 2**62, 300])),
         IntArgument("some", masked([0, None, 7, None])),
@@ -70,13 +70,13 @@ def test_arguments_come_back_and_absent_ones_are_not_said() -> None:
             np.array([9, 0, 300]),
         ),
     ]
-    assert said_by_rows(own, [0, 1, 2, 3]) == [
+    assert arguments_by_row(own, [0, 1, 2, 3]) == [
         {"every": 0, "some": 0, "real": 0.0, "parts": {"b": 9, "a": 0}},
         {"every": -1, "real": 1.5},
         {"every": 2**62, "some": 7, "parts": {"b": 300}},
         {"every": 300, "real": -2.25},
     ]
-    assert said_by_rows(own, [3, 1]) == [
+    assert arguments_by_row(own, [3, 1]) == [
         {"every": 300, "real": -2.25},
         {"every": -1, "real": 1.5},
     ]

@@ -210,10 +210,10 @@ def test_a_number_of_more_than_64_bits_is_a_text(
     mark = dataclasses.replace(mark, args={**mark.args, **large})
     rows = [Row(0, ((0, 5),), "eager", "other", "op", "k")]
     reader = export_and_read(_analysis([mark], rows, (Place(aten_op="aten::add"),)))
-    told = {
+    reported = {
         value
         for (value,) in reader.rows(
             "select string_value from args where string_value like '%00000000000%'"
         )
     }
-    assert told == {str(-(10**30))}
+    assert reported == {str(-(10**30))}

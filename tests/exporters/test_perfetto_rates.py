@@ -11,8 +11,8 @@ from profiler_ext.exporters.perfetto import export_perfetto, queries
 from profiler_ext.exporters.perfetto.rates import Rates, rounded
 from tests import analyses
 from tests import frames as tables
+from tests.exporters.encoded_arguments import arguments_of
 from tests.exporters.estimated import estimated
-from tests.exporters.said import said
 from tests.trace_processor import reading
 
 ADDMM, GELU, GELU_BACKWARD, MM = 1, 2, 3, 4
@@ -23,15 +23,15 @@ def _drawn(rates: Rates) -> dict[str, float]:
     return {name: float(column[0]) for name, column in of_addmm.items() if column.count()}
 
 
-def _said(rates: Rates, row: int) -> dict[str, Any]:
+def _arguments(rates: Rates, row: int) -> dict[str, Any]:
     texts = {name: of_rows[row] for name, of_rows in rates.texts().items() if of_rows[row]}
-    return said(rates.arguments(), row) | texts
+    return arguments_of(rates.arguments(), row) | texts
 
 
 def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:
     rates = Rates(estimated({(0, 0): ("50000000", "10000000000")}))
     assert _drawn(rates) == {"est_gb_per_s": 1000.0, "est_tflop_per_s": 200.0}
-    assert _said(rates, ADDMM) == {
+    assert _arguments(rates, ADDMM) == {
         "est_gb_per_s": 1000.0,
         "est_tflop_per_s": 200.0,
         "est_percent_of_peak_bandwidth": 20.8,
@@ -48,13 +48,13 @@ def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:
 @pytest.mark.parametrize("estimate", [None, "4*s77"])
 def test_site_without_a_number_has_no_rate(estimate: str | None) -> None:
     rates = Rates(estimated({(0, 0): (estimate, estimate)}))
-    assert _said(rates, ADDMM) == {"unit": "bf16_tensor"}
+    assert _arguments(rates, ADDMM) == {"unit": "bf16_tensor"}
 
 
-def test_estimate_far_beyond_the_peak_is_refused_and_said() -> None:
+def test_estimate_far_beyond_the_peak_is_refused_and_reported() -> None:
     rates = Rates(estimated({(0, 0): ("500000000000", "10")}))
     assert _drawn(rates) == {}
-    assert _said(rates, ADDMM) == {
+    assert _arguments(rates, ADDMM) == {
         "unit": "bf16_tensor",
         "estimate": "more than 2 times the peak: not drawn",
     }
@@ -62,7 +62,7 @@ def test_estimate_far_beyond_the_peak_is_refused_and_said() -> None:
 
 def test_device_without_a_known_peak_keeps_its_rates() -> None:
     rates = Rates(estimated({(0, 0): ("500000000000", None)}), peaks={})
-    assert _said(rates, ADDMM) == {
+    assert _arguments(rates, ADDMM) == {
         "est_gb_per_s": 10_000_000.0,
         "est_bytes": 500_000_000_000,
         "unit": "bf16_tensor",
@@ -85,7 +85,7 @@ def test_launch_on_the_cpu_is_not_measured_against_a_gpu() -> None:
     on_gpu_host = dataclasses.replace(cpu.recording.trace, devices=devices)
     recording = dataclasses.replace(analysis.recording, trace=on_gpu_host)
     rates = Rates(dataclasses.replace(cpu, recording=recording))
-    assert _said(rates, 0) == {"est_gb_per_s": 500.0, "est_bytes": 50_000_000}
+    assert _arguments(rates, 0) == {"est_gb_per_s": 500.0, "est_bytes": 50_000_000}
 
 
 def test_counter_adds_overlapping_launches_and_names_the_peak(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_kernels_have_the_rooflines_of_the_table(both: tuple[Analysis, Reader]) 
 
 
 def test_each_slice_of_a_line_says_its_roofline(both: tuple[Analysis, Reader]) -> None:
-    assert _said(both[1], "source line", "eager_lines.py:56  *") == [
+    assert _texts(both[1], "source line", "eager_lines.py:56  *") == [
         "over the profiled step: bound by arithmetic, 47% of its roofline; max saving 302 us; "
         "moves 607 MB at 786 GB/s and does 361 GFLOP in bf16 on tensor cores at 467 TFLOP/s, "
         "of 989 attainable"
@@ -71,7 +71,7 @@ def test_a_module_says_the_roofline_of_all_below_it(both: tuple[Analysis, Reader
     table = tables.by_module(both[0], depth=2)
     (row,) = table[table["module"] == "blocks.0"].to_dict("records")
     assert (row["est_bytes"], row["could_save_ns"]) == (1_608_028_347, 161_216)
-    assert _said(both[1], "module", "blocks.0") == [
+    assert _texts(both[1], "module", "blocks.0") == [
         "over the profiled step: bound by arithmetic, 62% of its roofline; max saving 161 us; "
         "moves 1.61 GB at 1,659 GB/s and does 439 GFLOP in bf16 on tensor cores at 478 TFLOP/s, "
         "of 775 attainable"
@@ -82,8 +82,8 @@ def test_what_launching_bounds_says_so_without_a_part(tmp_path: Path) -> None:
     analysis = profiler_ext.load(RECORDED / f"cases/llama{SUFFIX}").analysis
     path = export_perfetto(analysis, tmp_path / "trace.pftrace")
     with reading(path) as reader:
-        (said,) = _said(reader, "module", "model")
-    assert said.startswith("over the 2 profiled steps: bound by launching; moves ")
+        (reported,) = _texts(reader, "module", "model")
+    assert reported.startswith("over the 2 profiled steps: bound by launching; moves ")
 
 
 def test_ranks_have_rooflines_of_their_own(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_a_step_of_which_no_work_is_known_has_none(tmp_path: Path) -> None:
         assert reader.rows("select * from roofline where est_bytes is not null") == []
 
 
-def _said(reader: Reader, category: str, name: str) -> list[str]:
+def _texts(reader: Reader, category: str, name: str) -> list[str]:
     rows = reader.rows(
         "select distinct extract_arg(arg_set_id, 'debug.roofline') as said from slice "
         f"where category = '{category}' and name glob '{name}'"
     )
-    return [said for (said,) in rows]
+    return [reported for (reported,) in rows]

@@ -66,8 +66,8 @@ def test_of_several_ranks_the_page_says_how_long_they_waited() -> None:
 def test_of_a_group_that_is_not_whole_the_page_does_not_say_how_long_it_waited(whole: str) -> None:
     analysis = of_groups("dp", "tp")
     found = analysis.communication
-    is_told = found.process_group.where(whole)
-    waiting = np.ma.MaskedArray(found.exposed_ns // 2, mask=~is_told)
+    is_named = found.process_group.where(whole)
+    waiting = np.ma.MaskedArray(found.exposed_ns // 2, mask=~is_named)
     page = html_text([replace(analysis, communication=replace(found, waiting_ns=waiting))])
     section = page.partition('<section id="communication">')[2].partition("</section>")[0]
     rows = section.split("<tr>")[2:]

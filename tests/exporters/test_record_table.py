@@ -38,8 +38,8 @@ def test_launches_are_shown_longest_first_with_what_ran() -> None:
         "(6 more)",
     ]
     spent = session().launches(step=3).duration_ns
-    told = json.loads(session().report("launches", None, "json", step=3))["rows"]
-    assert [row["duration_ns"] for row in told] == sorted(spent, reverse=True)
+    answer = json.loads(session().report("launches", None, "json", step=3))["rows"]
+    assert [row["duration_ns"] for row in answer] == sorted(spent, reverse=True)
 
 
 def test_where_there_is_little_room_the_columns_that_matter_stay() -> None:

@@ -70,7 +70,7 @@ def test_a_rank_alone_knows_no_waiting(case: str) -> None:
 def test_the_steps_add_up_with_exposed_communication_as_a_part(case: str) -> None:
     for analysis in ranks(case).analyses:
         assert_conserves(analysis)
-        exposed = sum(e.duration_ns for e in analysis.ledger if e.scope == "communication")
+        exposed = sum(e.duration_ns for e in analysis.breakdown if e.scope == "communication")
         # What a collective has outside of the steps is no part of their wall time.
         assert 0 < exposed <= int(analysis.communication.exposed_ns.sum())
 
@@ -106,15 +106,15 @@ def analysed_ns(found: Communication) -> int:
 
 
 def test_the_report_says_who_came_last() -> None:
-    said = [each.text for each in straggler_lines(ranks("fsdp2").analyses)]
-    assert said == [
+    lines = [each.text for each in straggler_lines(ranks("fsdp2").analyses)]
+    assert lines == [
         "rank 1 came last 28 of 28 times, others waited 46.7 ms a step: CPU launch overhead (44.7%)"
     ]
 
 
 def test_communication_is_reported_of_a_step_as_the_step_time_breakdown_next_to_it_is() -> None:
     (rank, _) = ranks("fsdp2").analyses
-    of_scope = (line for line in rank.ledger if line.scope == Scope.COMMUNICATION)
+    of_scope = (line for line in rank.breakdown if line.scope == Scope.COMMUNICATION)
     exposed_ns = sum(line.duration_ns for line in of_scope)
     assert time_text(exposed_ns / len(rank.steps)) == "46.8 ms"
     assert coverage_lines([rank])[-1] == (
@@ -138,5 +138,5 @@ def test_perfetto_says_the_same(tmp_path: Path) -> None:
         causes = reader.rows("select cause, sum(duration_ns) as ns from idle_by_cause group by 1")
     sums = merged.communication()[["exposed_ns", "overlapped_ns", "waiting_ns"]].sum()
     assert drawn == [tuple(sums.astype(int))]
-    told: pd.Series[int] = merged.idle_by_cause().groupby("cause")["duration_ns"].sum()
-    assert dict(causes) == told.to_dict()
+    reported: pd.Series[int] = merged.idle_by_cause().groupby("cause")["duration_ns"].sum()
+    assert dict(causes) == reported.to_dict()

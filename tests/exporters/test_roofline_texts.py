@@ -30,7 +30,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
 
 
 @pytest.mark.parametrize(
-    ("told", "text"),
+    ("given", "text"),
     [
         ({"bound": "memory", "est_peak_fraction": 0.621}, "62% memory"),
         ({"bound": "compute", "est_peak_fraction": 0.4, "unit": "bf16_tensor"}, "40% bf16"),
@@ -41,8 +41,8 @@ NOTHING: dict[str, Any] = dict.fromkeys(
         ({}, ""),
     ],
 )
-def test_a_row_says_how_near_it_is_to_what_bounds_it(told: dict[str, Any], text: str) -> None:
-    assert roofline_text(NOTHING | told) == text
+def test_a_row_says_how_near_it_is_to_what_bounds_it(given: dict[str, Any], text: str) -> None:
+    assert roofline_text(NOTHING | given) == text
 
 
 def test_of_several_ranks_a_row_says_what_bounds_it_and_no_part() -> None:
@@ -51,12 +51,12 @@ def test_of_several_ranks_a_row_says_what_bounds_it_and_no_part() -> None:
     assert roofline_text(summed | {"bound": "compute"}) == "fp32"
 
 
-def test_savings_of_nothing_are_not_said() -> None:
+def test_savings_of_nothing_are_not_reported() -> None:
     assert savings_text(NOTHING | {"could_save_ns": 1_234_000}) == "1.23 ms"
     assert [savings_text(NOTHING | {"could_save_ns": each}) for each in (0, None)] == ["", ""]
 
 
-def test_what_is_not_known_of_the_work_is_not_said() -> None:
+def test_what_is_not_known_of_the_work_is_not_reported() -> None:
     assert work_text(NOTHING) == ""
     assert work_text(NOTHING | {"est_bytes": 512}) == "moves 512 B"
     moved = {"est_bytes": 2_500_000_000, "est_gb_per_s": 3210.0}
@@ -83,14 +83,14 @@ def test_utilisation_is_of_a_step_in_training_where_steps_before_the_recording_t
 
 def test_products_without_sizes_make_it_unknown() -> None:
     one = estimated({(0, 0): ("50000000", "10000000000")})
-    told = (
+    message = (
         "MFU is not known: products of 55.6% of their time have sizes; `--shapes` records those "
         "of eager ops."
     )
-    assert utilisation_texts([one]) == (told,)
+    assert utilisation_texts([one]) == (message,)
 
 
-def test_where_nothing_is_known_nothing_is_said() -> None:
+def test_where_nothing_is_known_nothing_is_reported() -> None:
     assert utilisation_texts([gpu_step()]) == ()
 
 

@@ -146,8 +146,8 @@ def test_no_root_that_a_trace_names_and_no_link_leads_out_of_the_reader_s_own(pa
 
 
 def test_source_is_read_under_the_working_folder_the_library_and_what_the_user_names(reader):
-    own, beside = str(reader / "project" / "model.py"), str(reader / "beside" / "secret.py")
-    paths = [own, "model.py", beside, tokenize.__file__]
+    own, other = str(reader / "project" / "model.py"), str(reader / "beside" / "secret.py")
+    paths = [own, "model.py", other, tokenize.__file__]
     assert set(read_texts(paths, Settings())) == {own, "model.py", tokenize.__file__}
     assert set(read_texts(paths, Settings(), [reader / "beside"])) == set(paths)
 

@@ -1,4 +1,4 @@
-"""The terminal shows the ledger first, fits its width, and takes names as they are."""
+"""The terminal shows the breakdown first, fits its width, and takes names as they are."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def printed(analysis, **settings):
 
 
 def test_what_to_do_stands_first_and_then_the_step_time_breakdown():
-    first, ledger, _ = report(gpu_step(), width=72).split("\n\n")
-    assert (first + "\n", ledger + "\n") == (FIRST, REPORT)
+    first, breakdown, _ = report(gpu_step(), width=72).split("\n\n")
+    assert (first + "\n", breakdown + "\n") == (FIRST, REPORT)
 
 
 def test_links_are_rules_and_what_has_none_says_what_it_is():
@@ -187,11 +187,11 @@ def test_several_steps_are_listed_with_their_busy_part():
         Step.on_cpu(number, number * 100, number * 100 + 100 + 4 * (number == 9))
         for number in range(10)
     )
-    ledger = (
+    breakdown = (
         BreakdownRow(0, 0, "eager", "op", "op", 25),
         BreakdownRow(0, 0, "idle", None, "idle", 75),
     )
-    text = report(replace(gpu_step(), steps=steps, ledger=ledger), width=80)
+    text = report(replace(gpu_step(), steps=steps, breakdown=breakdown), width=80)
     assert "step 0: 100 ns, device busy 25.0%\nstep 1: 100 ns\n" in text
     assert "step 7: 100 ns\nand 2 more: 100 - 104 ns\n" in text
 
@@ -246,11 +246,11 @@ def test_markdown_is_a_table():
 
 def test_a_report_is_narrowed_and_says_to_what():
     narrowed = report(gpu_step(), phase="backward", scope="compiled", step=3, width=132)
-    ledger, told, rows = narrowed.partition(
+    breakdown, reported, rows = narrowed.partition(
         "\nfilter: phase backward, scope compiled, step 3 (leaves out 145 us of 235 us, 61.6%; "
         "what stands above is not filtered)\n"
     )
-    assert told and ledger == report(gpu_step(), width=132).rpartition("\n\n")[0] + "\n"
+    assert reported and breakdown == report(gpu_step(), width=132).rpartition("\n\n")[0] + "\n"
     assert [line.split("us")[0].split()[-1] for line in rows.splitlines()[1:]] == [
         "50.0",
         "20.0",

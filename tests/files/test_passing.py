@@ -73,8 +73,8 @@ def test_where_none_can_be_made_the_error_says_where_why_and_what_it_costs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(NOTHING_CAN_BE_MADE_IN)
-    told = rf"{tmp_path}/nowhere: No such file.*; /proc: .*\), so all is lost; set TMPDIR to"
-    with pytest.raises(OutputError, match=told), temporary_folder("all is lost"):
+    message = rf"{tmp_path}/nowhere: No such file.*; /proc: .*\), so all is lost; set TMPDIR to"
+    with pytest.raises(OutputError, match=message), temporary_folder("all is lost"):
         pass
 
 

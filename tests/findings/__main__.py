@@ -5,7 +5,7 @@ python -m tests.findings
 
 from __future__ import annotations
 
-from tests.findings.said import SAID, every
+from tests.findings.reported import REPORTED, every
 
 if __name__ == "__main__":
-    SAID.write_text("".join(f"== {name}\n{make()}" for name, make in every().items()))
+    REPORTED.write_text("".join(f"== {name}\n{make()}" for name, make in every().items()))

@@ -131,11 +131,11 @@ def judged(rule: Rule, analysis: Analysis) -> Findings:
 
 def only(rule: Rule, analysis: Analysis) -> Finding:
     """Return the one finding of a rule."""
-    (finding,) = judged(rule, analysis).found
+    (finding,) = judged(rule, analysis).ranked
     return finding
 
 
 def is_silent(rule: Rule, analysis: Analysis) -> bool:
     """Tell whether a rule was judged and found nothing."""
-    told = judged(rule, analysis)
-    return told.found == () and told.rules_evaluated == 1
+    findings = judged(rule, analysis)
+    return findings.ranked == () and findings.rules_evaluated == 1

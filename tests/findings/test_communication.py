@@ -95,7 +95,7 @@ def test_of_fsdp_in_one_unit_nothing_is_claimed() -> None:
     gather, reduce = ("forward", "_allgather_base", 30), ("backward", "_reduce_scatter_base", 30)
     computed = [*3 * [FORWARD], *3 * [("backward", "mm", 10)]]
     made = stepped(gather, *computed, reduce, ranges="FSDP::all_gather")
-    found = judged(exposed_communication.RULE, made).found
+    found = judged(exposed_communication.RULE, made).ranked
     assert [(each.saving_per, each.est_saving_ns) for each in found] == 2 * [(SavingPer.UNKNOWN, 0)]
     assert all("fully_shard" in each.remedy for each in found)
 

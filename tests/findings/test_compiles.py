@@ -71,8 +71,8 @@ def test_a_compile_in_each_step_is_at_stake_in_each() -> None:
 
 
 def test_a_compile_within_another_counts_once_and_one_next_to_it_not_at_all() -> None:
-    beside = replace(compiled(2, 10, 80), kind=CompileKind.WORKER)
-    found = only(compiling.RULE, having(compiled(0, 10, 60), compiled(1, 20, 30), beside))
+    other = replace(compiled(2, 10, 80), kind=CompileKind.WORKER)
+    found = only(compiling.RULE, having(compiled(0, 10, 60), compiled(1, 20, 30), other))
     assert found.evidence[1].value == 60 * MS
 
 

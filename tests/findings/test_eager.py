@@ -54,7 +54,7 @@ def test_three_fifths_of_eager_ops_are_at_stake_where_nothing_is_compiled() -> N
     assert [each.value for each in found.evidence] == [2, 800 * US, 800 * US, 1]
 
 
-def test_next_to_much_compiled_code_and_in_a_step_of_products_nothing_is_said() -> None:
+def test_next_to_much_compiled_code_and_in_a_step_of_products_nothing_is_reported() -> None:
     assert is_silent(uncompiled.RULE, half_eager(300, 300, 300))
     products = half_eager(300, compiled_us=4000)
     in_eager = replace(products.launches, scope=interned(["eager"] * 2))

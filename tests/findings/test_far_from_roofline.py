@@ -34,17 +34,17 @@ def candidates(kernel: str, roofline_us: int, bound: str = "compute") -> list[Ca
     script.end_step()
     facts = Facts(script.analysis())
     could_take = roofline_us * US * 10 // 8
-    told = replace(
+    changed = replace(
         facts.rooflines,
         roofline_ns=masked([roofline_us * US] * 2),
         could_save_ns=masked([100 * US - could_take] * 2),
         bound=interned([bound] * 2),
         **rates(2),
     )
-    facts.__dict__["rooflines"] = told
-    said = RULE.judge(facts)
-    assert not isinstance(said, CannotJudge)
-    return list(said)
+    facts.__dict__["rooflines"] = changed
+    findings = RULE.judge(facts)
+    assert not isinstance(findings, CannotJudge)
+    return list(findings)
 
 
 def test_a_product_at_an_eighth_of_the_peak_could_save_most_of_its_time() -> None:
@@ -86,17 +86,17 @@ def test_what_runs_next_to_a_collective_is_slowed_by_it_and_not_judged() -> None
     script.end_step()
     facts = Facts(script.analysis())
     assert overlaps_collective(facts).tolist() == [False, False, True, True, False]
-    told = replace(
+    changed = replace(
         facts.rooflines,
         roofline_ns=masked([10 * US] * 5),
         could_save_ns=masked([90 * US] * 5),
         bound=interned(["compute"] * 5),
         **rates(5),
     )
-    facts.__dict__["rooflines"] = told
-    said = RULE.judge(facts)
-    assert not isinstance(said, CannotJudge)
-    (found,) = said
+    facts.__dict__["rooflines"] = changed
+    findings = RULE.judge(facts)
+    assert not isinstance(findings, CannotJudge)
+    (found,) = findings
     assert found.launches.tolist() == [0, 4]
 
 

@@ -97,17 +97,17 @@ def test_a_break_that_the_device_works_across_costs_nothing() -> None:
 
 
 def test_the_idle_time_of_all_breaks_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, told = steps(5), []
+    made, reported = steps(5), []
     lines = (compiled(f"{at}/0", at, resumed=True) for at in range(2, 100))
     breaks = (replace(BREAK, stack=(Frame("/m.py", at, "forward", ""),)) for at in range(2, 100))
     broken = replace(compiled("0/0", 10, resumed=False), breaks=(BREAK, *breaks))
     compiles = (broken, compiled("1/0", 12, resumed=True), *lines)
     many = replace(made, recording=replace(made.recording, compiles=compiles))
     monkeypatch.setattr(
-        graph_break, "time_within", lambda *spans: told.append(spans) or time_within(*spans)
+        graph_break, "time_within", lambda *spans: reported.append(spans) or time_within(*spans)
     )
     assert only(RULE, many) == only(RULE, made)
-    assert len(told) == 2
+    assert len(reported) == 2
 
 
 def test_without_compiles_it_cannot_be_judged() -> None:

@@ -61,8 +61,8 @@ def test_the_line_is_that_of_the_function_where_the_session_tells() -> None:
     made = compiled(CacheState.BYPASS)
     alone = only(uncached.RULE, made).location
     assert (alone.file, alone.line, alone.graph) == (None, None, "0/0")
-    told = (replace(function(0, -9_000, 8_000), compile_id="0/0"),)
-    known = replace(made, recording=replace(made.recording, compiles=told))
+    changed = (replace(function(0, -9_000, 8_000), compile_id="0/0"),)
+    known = replace(made, recording=replace(made.recording, compiles=changed))
     assert only(uncached.RULE, known).location == Location(
         "/home/ann/gpt/model.py", 10, graph="0/0"
     )

@@ -47,16 +47,16 @@ def test_what_has_most_at_stake_stands_first_and_what_is_of_no_step_last():
         rule("small", candidate(30_000)),
         rule("large", candidate(300_000)),
     )
-    assert [each.rule for each in judge(gpu_step(), rules).found] == ["large", "small", "once"]
+    assert [each.rule for each in judge(gpu_step(), rules).ranked] == ["large", "small", "once"]
 
 
-def test_below_the_floor_nothing_is_said():
+def test_below_the_floor_nothing_is_reported():
     few = rule("few", candidate(19_999), candidate(9_999))
-    told = judge(gpu_step(), (few,))
-    assert (told.found, told.rules_evaluated) == ((), 1)
+    findings = judge(gpu_step(), (few,))
+    assert (findings.ranked, findings.rules_evaluated) == ((), 1)
 
 
-def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches_run_next_to():
+def test_no_more_idle_time_is_reported_than_a_step_has_in_training_and_what_launches_run_next_to():
     before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
     idle, launches = np.array([0]), np.array([0])
     rules = (
@@ -64,27 +64,29 @@ def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches
         rule("both", candidate(300_000, idle=idle, launches=launches, busy_ns=30_000)),
         rule("launches", candidate(300_000, idle=idle, launches=launches)),
     )
-    told = {each.rule: each.est_saving_ns for each in judge(before, rules).found}
-    assert told == {"idle": 80 * US, "both": 110 * US, "launches": 300 * US}
+    findings = {each.rule: each.est_saving_ns for each in judge(before, rules).ranked}
+    assert findings == {"idle": 80 * US, "both": 110 * US, "launches": 300 * US}
 
 
 def test_a_rule_that_lacks_something_says_what():
-    told = judge(gpu_step(), (rule("lacking", CannotJudge("there is no moon")),))
-    assert [(each.rule, each.reason) for each in told.rules_skipped] == [
+    findings = judge(gpu_step(), (rule("lacking", CannotJudge("there is no moon")),))
+    assert [(each.rule, each.reason) for each in findings.rules_skipped] == [
         ("lacking", "there is no moon")
     ]
-    assert told.rules_evaluated == 0
+    assert findings.rules_evaluated == 0
 
 
-def test_a_rule_that_fails_costs_what_it_would_have_said_alone():
+def test_a_rule_that_fails_costs_what_it_would_have_reported_alone():
     def failing(facts: Facts) -> Iterable[Candidate]:
         yield candidate(300_000)
         raise RuntimeError("there is no moon")
 
-    told = judge(gpu_step(), (Rule("failing", "", "", "", "", "", failing), rule("sound", LARGE)))
+    findings = judge(
+        gpu_step(), (Rule("failing", "", "", "", "", "", failing), rule("sound", LARGE))
+    )
     why = "it failed (RuntimeError: there is no moon); please report it"
-    assert [(each.rule, each.reason) for each in told.rules_skipped] == [("failing", why)]
-    assert [each.rule for each in told.found] == ["sound"]
+    assert [(each.rule, each.reason) for each in findings.rules_skipped] == [("failing", why)]
+    assert [each.rule for each in findings.ranked] == ["sound"]
 
 
 class Late(Exception):
@@ -113,8 +115,8 @@ def test_the_smaller_of_two_that_count_the_same_time_says_so():
         rule("part", candidate(50_000, launches=np.array([1]))),
         rule("other", candidate(40_000, launches=np.array([3]), idle=np.array([0]))),
     )
-    told = judge(gpu_step(), rules).found
-    assert [(each.rule, each.overlaps_with) for each in told] == [
+    findings = judge(gpu_step(), rules).ranked
+    assert [(each.rule, each.overlaps_with) for each in findings] == [
         ("one", ()),
         ("part", ("one",)),
         ("other", ()),
@@ -123,10 +125,10 @@ def test_the_smaller_of_two_that_count_the_same_time_says_so():
 
 def test_ranks_that_have_the_same_say_it_once():
     one = judge(gpu_step(), (rule("one", candidate(200_000)),))
-    other = replace(one, found=(replace(one.found[0], rank=1, est_saving_ns=300_000),))
-    (found,) = merge_ranks([one, other]).found
+    other = replace(one, ranked=(replace(one.ranked[0], rank=1, est_saving_ns=300_000),))
+    (found,) = merge_ranks([one, other]).ranked
     assert (found.rank, found.est_saving_ns) == (1, 300_000)
-    (slower,) = merge_ranks([one, replace(other, step_ns=4_000_000)]).found
+    (slower,) = merge_ranks([one, replace(other, step_ns=4_000_000)]).ranked
     assert (slower.total_ns, slower.fraction) == (4_000_000, 0.075)
     assert found.evidence == (Figure("on ranks", "0, 1", FigureUnit.TEXT),)
 
@@ -141,5 +143,5 @@ def test_rules_have_names_and_words_of_their_own():
     for each in RULES:
         assert each.name.isidentifier() and not each.title.endswith(".")
         assert all(
-            text.endswith(".") for text in (each.means, each.because, each.remedy, each.stake)
+            text.endswith(".") for text in (each.means, each.because, each.remedy, each.saving)
         )

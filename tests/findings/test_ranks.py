@@ -141,7 +141,7 @@ def test_of_one_rank_alone_collectives_that_take_longer_than_equal_ones_say_that
     assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
     assert [each.value for each in found.evidence] == [9, 17 * MS, 8 * MS]
     assert found.remedy.startswith("profiler-ext merge ")
-    assert judged(late_rank.RULE, alone([2 * MS, *[MS] * 8])).found == ()
+    assert judged(late_rank.RULE, alone([2 * MS, *[MS] * 8])).ranked == ()
 
 
 def test_of_messages_merged_ranks_do_not_tell_who_came_last() -> None:

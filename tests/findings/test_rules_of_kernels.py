@@ -141,7 +141,7 @@ def test_copies_and_seeds_before_a_replay_are_counted_apart() -> None:
 
 def test_what_eager_code_hands_to_a_backward_has_a_remedy_of_its_own() -> None:
     kinds = ["graph_runner_input_copy", "launching_op", "graph_runner_input_copy"]
-    found = judged(replay_copy.RULE, replayed(["forward", "other", "backward"], kinds)).found
+    found = judged(replay_copy.RULE, replayed(["forward", "other", "backward"], kinds)).ranked
     assert [each.evidence[2].value for each in found] == [400 * US, 400 * US]
     assert ["the loss" in each.remedy for each in found] == [False, True]
     assert [each.saving_per for each in found] == [SavingPer.STEP, SavingPer.UNKNOWN]
@@ -225,9 +225,9 @@ def test_a_call_that_waits_for_what_the_device_was_given_before_holds_nothing_up
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: each.name)
 def test_of_a_step_on_the_cpu_a_rule_says_nothing_or_what_it_lacks(rule: Rule) -> None:
-    told = judged(rule, cpu_step())
-    assert told.found == ()
-    assert all(each.reason and not each.reason.endswith(".") for each in told.rules_skipped)
+    findings = judged(rule, cpu_step())
+    assert findings.ranked == ()
+    assert all(each.reason and not each.reason.endswith(".") for each in findings.rules_skipped)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: each.name)
@@ -238,4 +238,4 @@ def test_a_step_without_a_flaw_has_no_finding(rule: Rule) -> None:
             script.launch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", 100 * US, op="aten::mm")
         script.end_step()
     assert np.all(script.analysis().launches.duration_ns == 100 * US)
-    assert judged(rule, script.analysis()).found == ()
+    assert judged(rule, script.analysis()).ranked == ()

@@ -70,8 +70,8 @@ def test_code_that_no_recorded_step_ran_is_not_judged() -> None:
 def test_what_other_threads_tune_next_to_it_does_not_count() -> None:
     made = tuned(60)
     (one,) = made.recording.compiles
-    beside = replace(one, kind=CompileKind.WORKER)
-    assert is_silent(RULE, replace(made, recording=replace(made.recording, compiles=(beside,))))
+    other = replace(one, kind=CompileKind.WORKER)
+    assert is_silent(RULE, replace(made, recording=replace(made.recording, compiles=(other,))))
 
 
 def test_without_compiles_or_a_device_it_cannot_be_judged() -> None:

@@ -144,12 +144,12 @@ def test_memory_from_the_driver_keeps_the_device_waiting() -> None:
     assert "empty_cache" in found.remedy
 
 
-def test_what_a_program_does_as_it_starts_is_not_said_of_each_step() -> None:
+def test_what_a_program_does_as_it_starts_is_not_reported_of_each_step() -> None:
     waits = "the device waits while memory is taken from the driver, "
     assert only(allocating.RULE, taking("cudaMalloc")).summary == f"{waits}in each step"
-    (alone,) = judged(allocating.RULE, taking("cudaFree", steps=1)).found
+    (alone,) = judged(allocating.RULE, taking("cudaFree", steps=1)).ranked
     assert alone.summary == f"{waits}in the one step that was recorded"
-    (of_two,) = judged(allocating.RULE, taking("cudaFree", of=2)).found
+    (of_two,) = judged(allocating.RULE, taking("cudaFree", of=2)).ranked
     assert of_two.summary == f"{waits}in 2 of 3 steps"
     assert is_silent(allocating.RULE, taking("cudaFree", of=1))
 

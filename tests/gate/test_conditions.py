@@ -87,8 +87,10 @@ def test_what_is_no_condition_is_refused_in_a_sentence_that_shows_where(
 ) -> None:
     with pytest.raises(UsageError) as raised:
         parse(text)
-    said = str(raised.value)
-    assert said.startswith(f"the condition {text!r} is not understood {where}: expected {expected}")
+    reported = str(raised.value)
+    assert reported.startswith(
+        f"the condition {text!r} is not understood {where}: expected {expected}"
+    )
 
 
 @given(

@@ -148,7 +148,7 @@ def test_a_number_is_that_of_the_head_and_of_the_base_only_where_the_line_is_gon
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("module layer.*.mlp > +5%", "is of nothing: no device time of either side is of it"),
         ("module layers.0.mpl > +5%", "like it are 'layers.0.mlp', "),
@@ -160,10 +160,10 @@ def test_a_number_is_that_of_the_head_and_of_the_base_only_where_the_line_is_gon
         ("session_size > +5%", "a side was given as a session: give the paths"),
     ],
 )
-def test_a_condition_of_nothing_is_an_error_and_no_pass(text, said) -> None:
+def test_a_condition_of_nothing_is_an_error_and_no_pass(text, expected) -> None:
     with pytest.raises(UsageError) as raised:
         judge(SLOWER, ["total > +50%", text])
-    assert said in str(raised.value)
+    assert expected in str(raised.value)
 
 
 def test_compile_time_is_judged_by_runs() -> None:

@@ -96,13 +96,13 @@ def test_github_is_reported_of_a_file_below_the_checkout() -> None:
 
 def test_github_is_reported_of_too_few_as_an_error_or_a_warning() -> None:
     gate = judge(FEW, ["total > +5%, 3%".partition(",")[0]])
-    told = [
+    reported = [
         read_back(command)
         for allowed in (False, True)
         for command in workflow_commands(gate, FEW, Path("/src"), is_too_few_allowed=allowed)
     ]
-    assert [level for level, *_ in told] == ["error", "warning"]
-    assert "\ntry: record at least five steps of each side" in told[0][2]
+    assert [level for level, *_ in reported] == ["error", "warning"]
+    assert "\ntry: record at least five steps of each side" in reported[0][2]
 
 
 def test_no_more_errors_than_github_shows_and_the_last_says_how_many_are_left() -> None:
@@ -111,9 +111,9 @@ def test_no_more_errors_than_github_shows_and_the_last_says_how_many_are_left() 
         for step in program()
     ]
     many = compared(program(), steps)
-    told = list(workflow_commands(judge(many, ["each line * > +1%"]), many, Path("/src")))
-    assert len(told) == MOST
-    assert read_back(told[-1])[2] == f"{14 - MOST + 1} more failed: see the summary"
+    findings = list(workflow_commands(judge(many, ["each line * > +1%"]), many, Path("/src")))
+    assert len(findings) == MOST
+    assert read_back(findings[-1])[2] == f"{14 - MOST + 1} more failed: see the summary"
 
 
 def test_what_steers_a_workflow_command_is_escaped() -> None:
@@ -129,7 +129,7 @@ def test_what_steers_a_workflow_command_is_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "status", "said"),
+    ("options", "status", "expected"),
     [
         (["--fail-if", "device > +5%"], 0, "gate: 1 passed"),
         (["--fail-if", "device < -5%"], 4, "gate: 1 failed"),
@@ -145,9 +145,9 @@ def test_what_steers_a_workflow_command_is_escaped() -> None:
         (["--fail-if", "total > +5%", "--github", "--format", "csv"], 2, "choose text or md"),
     ],
 )
-def test_the_exit_status_says_what_came_of_it(options, status, said, capsys) -> None:
+def test_the_exit_status_says_what_came_of_it(options, status, expected, capsys) -> None:
     assert main(["diff", FLAWED, REMEDIED, "--top", "1", *options]) == status
-    assert said in "".join(capsys.readouterr())
+    assert expected in "".join(capsys.readouterr())
 
 
 def test_all_that_was_asked_for_is_written(tmp_path: Path, capsys, monkeypatch) -> None:

@@ -66,7 +66,7 @@ class Runner:
         self.origin, self.workspace = origin, folder / "workspace"
         self.summary = folder / "summary.md"
         self.kept: list[Path] = []
-        self.told = ""
+        self.printed = ""
         share(Path(os.environ["TESTS_COMPILED_CPP"]), folder / "inductor")
         tools = folder / "tools"
         tools.mkdir()
@@ -112,7 +112,7 @@ class Runner:
         done = subprocess.run(
             command, cwd=self.workspace, env=self.environment, capture_output=True, text=True
         )
-        self.told = done.stdout
+        self.printed = done.stdout
         assert done.returncode in (0, 4), done.stdout + done.stderr
         return done.returncode
 
@@ -145,7 +145,7 @@ def runner(tmp_path: Path) -> Runner:
 def test_each_step_runs_and_the_slower_line_fails_the_job(runner: Runner) -> None:
     statuses = {step["name"]: runner.run(step) for step in STEPS if not _is_last(step)}
     assert {name for name, status in statuses.items() if status} == {"Compare"}
-    annotations = [line for line in runner.told.splitlines() if line.startswith("::error ")]
+    annotations = [line for line in runner.printed.splitlines() if line.startswith("::error ")]
     assert any(f"file=train.py,line={LINE},title=failed%3A each line" in a for a in annotations)
     assert runner.summary.read_text().startswith("## Gate: ")
     assert not runner.run(STEPS[-1])

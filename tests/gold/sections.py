@@ -32,7 +32,7 @@ def session_text(session: Session) -> str:
         "gaps of the recording": _gaps(analysis),
         **_sums(session),
         "graphs": _graphs(session),
-        "ledger: step device scope category ns": _step_time_breakdown(analysis),
+        "step time breakdown: step device scope category ns": _step_time_breakdown(analysis),
         "idle: step device pieces ns cause, what the CPU did": _idle(analysis),
         **_texts(session, launches),
         "launches": launches.lines(),
@@ -111,7 +111,7 @@ def _sums(session: SessionTables) -> dict[str, list[str]]:
 def _step_time_breakdown(analysis: Analysis) -> list[str]:
     return [
         cells((line.step, line.device, line.scope, line.category, line.duration_ns))
-        for line in analysis.ledger
+        for line in analysis.breakdown
     ]
 
 

@@ -77,7 +77,7 @@ def eager_ops(analysis: Analysis, found: Sequence[Launch]) -> Sides:
 
 
 def idle(analysis: Analysis, found: Sequence[Launch]) -> Sides:
-    """Return how long each device ran nothing in each step: by the ledger, by the pieces."""
+    """Return how long each device ran nothing in each step: by the breakdown, by the pieces."""
     devices = {_device(each.event, analysis) for each in found} or {0}
     spans = {d: [_span(f) for f in found if _device(f.event, analysis) == d] for d in devices}
     theirs = {
@@ -85,14 +85,14 @@ def idle(analysis: Analysis, found: Sequence[Launch]) -> Sides:
         for number, window in windows(analysis).items()
         for device in devices
     }
-    ledger, pieces = Counter[Any](), Counter[Any]()
-    for line in analysis.ledger:
-        ledger[line.step, line.device] += line.duration_ns if line.scope == Scope.IDLE else 0
+    breakdown, pieces = Counter[Any](), Counter[Any]()
+    for line in analysis.breakdown:
+        breakdown[line.step, line.device] += line.duration_ns if line.scope == Scope.IDLE else 0
     own = analysis.idle
     for step, device, took in zip(own.step, own.device, own.duration_ns, strict=True):
         pieces[int(step), int(device)] += int(took)
     same = {key: (value, value) for key, value in theirs.items()}
-    return {key: (ledger[key], pieces[key]) for key in theirs}, same
+    return {key: (breakdown[key], pieces[key]) for key in theirs}, same
 
 
 def tables(analysis: Analysis, found: Sequence[Launch]) -> Sides:

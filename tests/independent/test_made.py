@@ -68,8 +68,8 @@ def test_what_another_file_says_is_not_the_same(event, changes, differs, tmp_pat
 
 def ops(analysis: Analysis) -> list[tuple[str | None, str, str]]:
     places = {int(launch): analysis.places[place] for launch, place in _shares(analysis)}
-    told = zip(*(getattr(analysis.launches, key) for key in ("phase", "evidence")), strict=True)
-    return [(places[at].aten_op, *each) for at, each in enumerate(told)]
+    recorded = zip(*(getattr(analysis.launches, key) for key in ("phase", "evidence")), strict=True)
+    return [(places[at].aten_op, *each) for at, each in enumerate(recorded)]
 
 
 def _shares(analysis: Analysis) -> Any:
@@ -140,8 +140,8 @@ def test_a_device_without_a_name_and_a_trace_without_its_version_say_so(analysed
 @pytest.mark.parametrize("name", ["rocm", "xpu", "mtia"])
 def test_copies_that_do_not_say_whether_memory_is_pageable_are_not_judged(analysed, name) -> None:
     unjudged = {each.rule: each.reason for each in find(analysed(name)).rules_skipped}
-    told = "the trace does not say of its copies whether they use pageable memory"
-    assert unjudged["pageable_copy"] == told
+    recorded = "the trace does not say of its copies whether they use pageable memory"
+    assert unjudged["pageable_copy"] == recorded
 
 
 def test_what_the_programs_own_graph_replays_is_no_librarys(analysed) -> None:
@@ -156,7 +156,7 @@ def test_what_the_programs_own_graph_replays_is_no_librarys(analysed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         (
             "profiler_ranges",
@@ -166,10 +166,10 @@ def test_what_the_programs_own_graph_replays_is_no_librarys(analysed) -> None:
         ("gloo_on_a_machine_with_gpus", "the trace lists NVIDIA A100"),
     ],
 )
-def test_times_of_the_cpu_are_not_called_a_devices(analysed, name, told) -> None:
+def test_times_of_the_cpu_are_not_called_a_devices(analysed, name, expected) -> None:
     analysis = analysed(name)
     assert heading(analysis) == "profile · CPU · 1 step · 1 launches"
     assert analysis.notes[0] == (
-        f"{told}, and has no event of a device: all times are the CPU's. If the program used a "
+        f"{expected}, and has no event of a device: all times are the CPU's. If the program used a "
         "device, record it with that device's ProfilerActivity."
     )

@@ -106,14 +106,14 @@ def test_batches_whose_gradients_are_accumulated_are_one_step(
 def test_as_the_trainers_profiler_it_records_the_same_and_says_so(
     lightning: ModuleType, tmp_path: Path, without: list[float]
 ) -> None:
-    out, said = tmp_path / "out", tmp_path / "said"
-    ours = lightning.LineProfiler(out, said, "summary", skip=1, steps=2)
+    out, reported = tmp_path / "out", tmp_path / "reported"
+    ours = lightning.LineProfiler(out, reported, "summary", skip=1, steps=2)
     assert train(profiler=ours) == without
     assert steps(out) == [1, 2]
     recording = ours.profiled.session.recording
     assert calls(recording, "Optimizer.step#SGD.step") == 2
     assert calls(recording, "aten::linear") == 4
-    (summary,) = said.iterdir()
+    (summary,) = reported.iterdir()
     assert "CPU in operators" in summary.read_text()
     profiler_ext.disable()
 

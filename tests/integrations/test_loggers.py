@@ -26,7 +26,7 @@ FIGURES = {
     "profiler_ext/idle/idle_ms": 8.7556775,
     "profiler_ext/step_ms": 8.870669,
 }
-"""The ledger of the recording: milliseconds a step."""
+"""The breakdown of the recording: milliseconds a step."""
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +58,18 @@ def test_tensorboard_has_the_figures_the_tables_and_the_session(
         from torch.utils.tensorboard import SummaryWriter
     with SummaryWriter(str(tmp_path)) as writer:
         tensorboard.log_session(session, folder, writer, step=7)
-    told = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
-    told.Reload()
-    scalars = {name: told.Scalars(name) for name in told.Tags()["scalars"]}
+    reported = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
+    reported.Reload()
+    scalars = {name: reported.Scalars(name) for name in reported.Tags()["scalars"]}
     assert {name: each[0].value for name, each in scalars.items()} == pytest.approx(FIGURES)
     assert {each[0].step for each in scalars.values()} == {7}
-    texts = {name: told.Tensors(name)[0] for name in told.Tags()["tensors"]}
+    texts = {name: reported.Tensors(name)[0] for name in reported.Tags()["tensors"]}
     text = texts["profiler_ext/findings/text_summary"].tensor_proto.string_val[0].decode()
     assert "GPU idle: the CPU is launch-bound" in text
     assert "profiler_ext/coverage/text_summary" in texts
     with gzip.open(tmp_path / "rank0.attribution.json.gz") as file:  # what our tab reads
-        ledger = msgspec.json.decode(file.read())["breakdown"]
-    assert [row["duration_ns"] for row in ledger] == list(session.coverage().duration_ns)
+        breakdown = msgspec.json.decode(file.read())["breakdown"]
+    assert [row["duration_ns"] for row in breakdown] == list(session.coverage().duration_ns)
 
 
 def test_mlflow_has_the_figures_the_tables_and_the_files(
@@ -114,9 +114,9 @@ def test_wandb_has_the_figures_the_tables_the_report_and_the_files(
             log_session(session, folder)
         with wandb.init(project="of_tests", dir=str(tmp_path)) as run:
             artifact = log_session(session, folder)
-            told = dict(run.summary)
+            fields = dict(run.summary)
         (kept,) = tmp_path.glob("wandb/offline-run-*/files/media")
-    assert {name: told[name] for name in FIGURES} == pytest.approx(FIGURES)
+    assert {name: fields[name] for name in FIGURES} == pytest.approx(FIGURES)
     assert set(artifact.manifest.entries) == {each.name for each in folder.iterdir()}
     assert artifact.type == "profile"
     assert {each.parent.name for each in kept.rglob("*.json")} == {"profiler_ext"}

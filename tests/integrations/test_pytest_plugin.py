@@ -150,17 +150,17 @@ def failure(limits: Limits) -> str:
 
 
 def test_the_step_time_is_the_one_without_profiling() -> None:
-    said = failure(Limits(max_ms=80)).splitlines()
-    assert said[0] == "step time 81 ms (82.6 ms while profiling) is above max_ms=80"
-    assert said[1] == "top lines by device time in a step:"
+    reported = failure(Limits(max_ms=80)).splitlines()
+    assert reported[0] == "step time 81 ms (82.6 ms while profiling) is above max_ms=80"
+    assert reported[1] == "top lines by device time in a step:"
     _check(load(FLAWED), Limits(max_ms=81.5))
 
 
 @pytest.mark.parametrize("named", [True, "uncompiled", ["graph_break", "uncompiled"]])
 def test_a_recommendation_that_is_not_wanted_fails(named: bool | str | list[str]) -> None:
-    said = failure(Limits(no_finding=named))
-    assert "\n  22.0 ms 27.2% uncompiled: unfused eager kernels (" in said
-    assert "\n      try: torch.compile the model with the loss, " in said
+    reported = failure(Limits(no_finding=named))
+    assert "\n  22.0 ms 27.2% uncompiled: unfused eager kernels (" in reported
+    assert "\n      try: torch.compile the model with the loss, " in reported
 
 
 @pytest.mark.parametrize("named", [False, "graph_break", ()])

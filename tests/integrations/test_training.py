@@ -115,7 +115,7 @@ def test_what_is_under_way_ends_with_python(
     assert (tmp_path / "out" / FILE_NAME).is_file()
 
 
-def test_a_training_that_is_too_short_is_said(tmp_path: Path) -> None:
+def test_a_training_that_is_too_short_is_reported(tmp_path: Path) -> None:
     given = TrainingProfile(tmp_path / "out", skip=9)
     with pytest.warns(CaptureWarning, match=r"after 6 steps, .* skip is 9.* give a smaller skip"):
         assert train(given) == WITHOUT
@@ -155,7 +155,7 @@ def test_a_logger_that_fails_leaves_the_others_and_the_training(tmp_path: Path) 
         raise UsageError("no run was begun")
 
     given = TrainingProfile(
-        tmp_path / "out", loggers=[fails, lambda *told: seen.append(told)], skip=1, steps=1
+        tmp_path / "out", loggers=[fails, lambda *reported: seen.append(reported)], skip=1, steps=1
     )
     with pytest.warns(CaptureWarning, match="no run was begun"):
         assert train(given) == WITHOUT

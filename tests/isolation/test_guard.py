@@ -198,9 +198,9 @@ def test_an_observation_that_runs_out_of_stack_costs_the_call_nothing():
 def test_after_too_many_failures_nothing_is_observed_any_more():
     guard = Guard()
     wrapped = observed(guard, failing)
-    with pytest.warns(CaptureWarning) as told:
+    with pytest.warns(CaptureWarning) as reported:
         assert [wrapped(1) for _ in range(100)] == [2] * 100
-    assert len(told) == 1
+    assert len(reported) == 1
     assert guard.is_disabled
     assert len(guard.failures) == 16
 
@@ -243,11 +243,11 @@ def test_a_callback_gives_nothing_back_and_keeps_what_fails():
 
 
 def test_a_range_ends_with_its_call_whatever_that_gives_and_there_may_be_none():
-    told = list[Any]()
+    reported = list[Any]()
 
     def opened(text: str) -> Callable[..., Any] | None:
-        told.append(text)
-        return (lambda *_: told.append("end")) if text else None
+        reported.append(text)
+        return (lambda *_: reported.append("end")) if text else None
 
     wrapped = Guard(strict=True).wrap_ranges(int, "int", Ranges(opened), ON)
     assert wrapped("12") == 12
@@ -255,7 +255,7 @@ def test_a_range_ends_with_its_call_whatever_that_gives_and_there_may_be_none():
         wrapped("")
     with pytest.raises(ValueError, match="invalid literal"):
         wrapped("x")
-    assert told == ["12", "end", "", "x", "end"]
+    assert reported == ["12", "end", "", "x", "end"]
 
 
 @pytest.mark.parametrize("opened", [lambda _: 1 // 0, lambda _: lambda *ends: 1 // 0])

@@ -94,15 +94,15 @@ def takes(row: CommunicationNames, name: str) -> bool:
 
 
 def test_a_range_says_what_the_messages_within_it_are() -> None:
-    said = {name: op_collective(name) for name in ("nccl:all_to_all", "c10d::send", "aten::mm")}
-    assert said == {"nccl:all_to_all": "all_to_all", "c10d::send": "send", "aten::mm": ""}
+    reported = {name: op_collective(name) for name in ("nccl:all_to_all", "c10d::send", "aten::mm")}
+    assert reported == {"nccl:all_to_all": "all_to_all", "c10d::send": "send", "aten::mm": ""}
 
 
 def test_the_range_tells_an_all_to_all_from_messages() -> None:
     kernel = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
     around = ("nccl:all_to_all", "nccl:coalesced", "nccl:send", "aten::mm", "")
-    said = [collective_name(kernel, each) for each in around]
-    assert said == ["all_to_all", "sendrecv", "send", "", ""]
+    reported = [collective_name(kernel, each) for each in around]
+    assert reported == ["all_to_all", "sendrecv", "send", "", ""]
 
 
 def test_a_user_adds_names_and_any_text(monkeypatch: pytest.MonkeyPatch) -> None:

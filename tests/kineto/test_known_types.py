@@ -38,21 +38,23 @@ class Word(enum.Enum, metaclass=Watched):
 
 
 @dataclass(frozen=True)
-class Told:
+class Record:
     word: Word
 
 
 def test_two_threads_do_not_take_a_type_apart_at_once() -> None:
-    found: list[Told] = []
+    found: list[Record] = []
     threads = [
-        threading.Thread(target=lambda: found.append(msgspec.convert({"word": "one"}, known(Told))))
+        threading.Thread(
+            target=lambda: found.append(msgspec.convert({"word": "one"}, known(Record)))
+        )
         for _ in range(2)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [Told(Word.ONE), Told(Word.ONE)]
+    assert found == [Record(Word.ONE), Record(Word.ONE)]
     assert WITHIN == [-1]  # nobody else came
 
 

@@ -9,7 +9,7 @@ from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.kineto.reader import read_trace
 from tests.kineto.traces import H200, text_of, written
 
-TOLD = b'"grid": [8, 2, 1], "block": [128, 1, 1], "registers per thread": 79'
+ARGS = b'"grid": [8, 2, 1], "block": [128, 1, 1], "registers per thread": 79'
 REST = b'"shared memory": 4096, "est. achieved occupancy %": 12'
 
 
@@ -29,8 +29,8 @@ def values(shapes, row: int = 0):
 
 
 def test_what_kineto_tells_is_read(tmp_path):
-    whole = TOLD + b", " + REST
-    shapes = read(tmp_path, whole, TOLD, b'"bytes": 5', whole)
+    whole = ARGS + b", " + REST
+    shapes = read(tmp_path, whole, ARGS, b'"bytes": 5', whole)
     assert [values(shapes, row) for row in range(3)] == [
         ("8x2x1", "128x1x1", 79, 4096, 12),
         ("8x2x1", "128x1x1", 79, None, None),

@@ -80,14 +80,14 @@ def test_only_a_graph_launch_stands_for_many_kernels():
 @pytest.mark.parametrize("copies", [(), (("aot0", 18), ("aot0_1", 41))])
 def test_a_mark_tells_what_is_known_of_a_call(graph, module, copies):
     mark = names.call_mark(graph, module, copies)
-    said = (graph, module, copies)
-    if said == (None, None, ()):
+    reported = (graph, module, copies)
+    if reported == (None, None, ()):
         assert mark is None
         return
     assert mark is not None
     assert names.is_call_mark(mark)
     found = (names.marked_graph(mark), names.marked_module(mark), names.marked_copies(mark))
-    assert found == said
+    assert found == reported
 
 
 def test_nothing_else_is_a_mark():
@@ -101,7 +101,7 @@ def test_the_mark_of_a_call_names_the_compiles_that_it_copies():
 
 
 @pytest.mark.parametrize(
-    ("told", "module"),
+    ("given", "module"),
     [
         ("layers.0", "layers.0"),
         ("layers.0._orig_mod", "layers.0"),
@@ -111,6 +111,6 @@ def test_the_mark_of_a_call_names_the_compiles_that_it_copies():
         ("my_orig_mod.x", "my_orig_mod.x"),
     ],
 )
-def test_a_sharded_module_is_named_without_the_parts_of_torchs_wrappers(told, module):
-    assert names.sharded_module(f"FSDP::all_gather ({told})") == module
-    assert names.sharded_module(f"FSDP::backward_prefetch for {told}") == module
+def test_a_sharded_module_is_named_without_the_parts_of_torchs_wrappers(given, module):
+    assert names.sharded_module(f"FSDP::all_gather ({given})") == module
+    assert names.sharded_module(f"FSDP::backward_prefetch for {given}") == module

@@ -231,8 +231,8 @@ def test_a_session_of_a_newer_version_is_read_where_all_of_it_is_known(tmp_path)
 def test_a_session_that_a_newer_version_wrote_is_reported_with_its_version(tmp_path, changed):
     with pytest.raises(TraceError) as raised:
         read_recording(_session_of(tmp_path, "0.4.0", **changed))
-    told = rf"was written by a newer profiler-ext \(0\.4\.0; this one is {VERSION}: .*\$.graphs"
-    assert re.search(told, str(raised.value))
+    message = rf"was written by a newer profiler-ext \(0\.4\.0; this one is {VERSION}: .*\$.graphs"
+    assert re.search(message, str(raised.value))
     assert str(raised.value).endswith("); update profiler-ext to read it")
 
 
@@ -240,10 +240,10 @@ def test_a_session_that_a_newer_version_wrote_is_reported_with_its_version(tmp_p
 def test_a_word_of_a_session_that_is_not_known_is_reported(tmp_path, version):
     with pytest.raises(TraceError) as raised:
         read_recording(_session_of(tmp_path, version, cache_state="dreamt"))
-    told = (
+    message = (
         f"has a word that this profiler-ext ({VERSION}) does not know (Invalid enum value 'dreamt'"
     )
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert str(raised.value).endswith("as a newer one may write; update profiler-ext to read it")
 
 

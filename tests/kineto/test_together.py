@@ -62,9 +62,9 @@ def _read(path, jobs):
 
 
 def _refusal(path, jobs):
-    with pytest.raises(TraceError) as told:
+    with pytest.raises(TraceError) as reported:
         _read(path, jobs)
-    return str(told.value)
+    return str(reported.value)
 
 
 @pytest.mark.parametrize("jobs", [2, 3])

@@ -65,9 +65,15 @@ def _copies() -> str:
 
 
 def _rules(rules: Iterable[order.Rule]) -> str:
-    said = _comments(Path(order.__file__))
+    reported = _comments(Path(order.__file__))
     rows = (
-        (str(number), f"`{rule.__name__}`", _rule_does(rule), said[rule.__name__], _file_of(rule))
+        (
+            str(number),
+            f"`{rule.__name__}`",
+            _rule_does(rule),
+            reported[rule.__name__],
+            _file_of(rule),
+        )
         for number, rule in enumerate(rules, 1)
     )
     return table(("", "rule", "what it does", "example", "file"), rows)
@@ -117,9 +123,9 @@ def _values() -> str:
 def places_of(mechanism: Mechanism) -> list[str]:
     """Return the files that say of a lineage that a mechanism gave it."""
     root = Path(profiler_ext.__file__).parent
-    said = re.compile(rf"\bMechanism\.{mechanism.name}\b")
+    reported = re.compile(rf"\bMechanism\.{mechanism.name}\b")
     rooms = (path for room in ("capture", "recall") for path in (root / room).rglob("*.py"))
-    files = (path for path in sorted(rooms) if said.search(path.read_text()))
+    files = (path for path in sorted(rooms) if reported.search(path.read_text()))
     return [f"{root.name}/{path.relative_to(root).as_posix()}" for path in files]
 
 

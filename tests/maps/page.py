@@ -36,8 +36,8 @@ def first_sentence(docstring: str) -> str:
 
 def owns(module: Module) -> str:
     """Return what a module says that it owns."""
-    said = first_sentence(ast.get_docstring(module.tree) or "")
-    return said.removeprefix("Owns ").rstrip(".")
+    reported = first_sentence(ast.get_docstring(module.tree) or "")
+    return reported.removeprefix("Owns ").rstrip(".")
 
 
 def place(name: str) -> str:

@@ -66,9 +66,9 @@ def test_where_torch_could_not_write_the_error_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["", '{"traceEvents": [{'])
 def test_where_a_disk_takes_a_part_only_the_error_says_so(tmp_path: Path, part: str) -> None:
-    told = f"could not write the whole of its trace into {tmp_path}, so"
+    message = f"could not write the whole of its trace into {tmp_path}, so"
     with (
-        pytest.raises(OutputError, match=told),
+        pytest.raises(OutputError, match=message),
         RawTrace().written(lambda to: Path(to).write_text(part)),
     ):
         pass

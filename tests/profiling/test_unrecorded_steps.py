@@ -1,4 +1,4 @@
-"""Steps are timed in which nobody records, and the last fifty are remembered."""
+"""Steps are timed in which nobody records, and the later half of the last fifty counts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,13 @@ def test_a_step_with_a_profiler_at_either_end_is_none(monkeypatch: pytest.Monkey
     assert timed(monkeypatch, iter([5, 7, 10, 14, 19]), {10}) == (2, 5)
 
 
-def test_the_last_fifty_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_the_last_fifty_the_later_half_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     squares = [at * at for at in range(100)]
-    assert timed(monkeypatch, iter(squares), set()) == tuple(2 * at + 1 for at in range(49, 99))
+    assert timed(monkeypatch, iter(squares), set()) == tuple(2 * at + 1 for at in range(74, 99))
+
+
+def test_the_half_is_at_least_three_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert timed(monkeypatch, iter([0, 9, 16, 21, 24]), set()) == (7, 5, 3)
 
 
 def test_on_a_device_the_time_between_its_marks_counts(monkeypatch: pytest.MonkeyPatch) -> None:

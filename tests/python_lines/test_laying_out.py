@@ -183,5 +183,5 @@ def test_what_lies_deeper_than_positions_go_has_no_line_that_is_known() -> None:
 
 def test_a_line_of_code_that_torch_wrote_is_the_one_that_is_meant() -> None:
     found = lines(BEGINS, (1, WRITTEN, ENTERED), (2, WRITTEN, 7), (3, WRITTEN, 8), (4, WRITTEN, 9))
-    told = [(each.line, found.functions[each.function].is_compiled) for each in found.positions]
-    assert told == [(0, False), (5, False), (8, False), (9, True)]
+    reported = [(each.line, found.functions[each.function].is_compiled) for each in found.positions]
+    assert reported == [(0, False), (5, False), (8, False), (9, True)]

@@ -108,9 +108,9 @@ def test_a_kernel_sums_the_estimates_of_its_launches(phase):
     )
     table = tables.by_kernel(analysis, phase=phase).set_index("kernel")
     found = table.loc["extern_kernels.mm"]  # the two kernels that the calls ran
-    told = found[["launches", "duration_ns", *ESTIMATES]].to_numpy().tolist()
+    reported = found[["launches", "duration_ns", *ESTIMATES]].to_numpy().tolist()
     rates = (100.0, 10.0, pytest.approx(480, rel=1e-3), pytest.approx(100 / 4800, rel=1e-3))
-    assert told == [
+    assert reported == [
         [1, 40_000, 4_000_000, 400_000_000, *rates],
         [1, 20_000, 2_000_000, 200_000_000, *rates],
     ]
@@ -119,8 +119,8 @@ def test_a_kernel_sums_the_estimates_of_its_launches(phase):
 def _eager(name: str, dims: object, types: object, kernel: str) -> Analysis:
     """Return the step in which the eager op after the backward has told its shapes."""
     marks = list(GPU_MARKS)
-    told = {**marks[16].args, "Input Dims": dims, "Input type": types}
-    marks[16] = replace(marks[16], name=name, args=told)
+    reported = {**marks[16].args, "Input Dims": dims, "Input type": types}
+    marks[16] = replace(marks[16], name=name, args=reported)
     marks[29] = replace(marks[29], name=kernel)
     return _with_row(EAGER, GPU_ROWS[EAGER], tuple(marks))
 
@@ -200,5 +200,5 @@ def test_a_kernel_that_adds_to_places_by_index_has_no_roofline(target: str, know
     changed = replace(graph, provenance=replace(graph.provenance, nodes=nodes))
     graphs = (analysis.recording.graphs[0], changed)
     found = rooflines(replace(analysis, recording=replace(analysis.recording, graphs=graphs)))
-    told = (found.bytes[BACKWARD], found.roofline_ns[BACKWARD] is not np.ma.masked)
-    assert told == (20_000, known)
+    reported = (found.bytes[BACKWARD], found.roofline_ns[BACKWARD] is not np.ma.masked)
+    assert reported == (20_000, known)

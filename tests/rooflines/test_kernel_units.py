@@ -6,7 +6,7 @@ import pytest
 
 from profiler_ext.rooflines.compute_units import unit_of_kernel
 
-TOLD = {
+KERNELS = {
     "bf16_tensor": (
         "nvjet_tst_64x8_64x16_1x4_h_bz_TNT",
         "nvjet_sm90_tst_128x128_64x6_2x1_v_bz_bias_TNT",
@@ -88,7 +88,7 @@ SILENT = (
 )
 
 
-@pytest.mark.parametrize(("unit", "name"), [(u, n) for u, names in TOLD.items() for n in names])
+@pytest.mark.parametrize(("unit", "name"), [(u, n) for u, names in KERNELS.items() for n in names])
 def test_a_name_tells_the_unit(unit: str, name: str) -> None:
     assert unit_of_kernel(name) == unit
 

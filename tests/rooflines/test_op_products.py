@@ -124,8 +124,8 @@ def test_cudnns_convolution_has_its_arguments_in_another_order(seed: int) -> Non
     image, weight, bias, stride, padding, dilation, *_ = convolved(drawn(seed), False, 2, 1)
     plain = (image, weight, bias, stride, padding, dilation, False, [0, 0], 1)
     cudnn = (image, weight, padding, stride, dilation, 1, False, False, True)
-    told = product_of("cudnn_convolution", tuple(map(given, cudnn)))
-    assert told == product_of("convolution", tuple(map(given, plain)))
+    reported = product_of("cudnn_convolution", tuple(map(given, cudnn)))
+    assert reported == product_of("convolution", tuple(map(given, plain)))
 
 
 @seeded

@@ -50,8 +50,8 @@ def test_the_roofline_is_the_longer_of_moving_and_computing(
     moved: int, flops: int, bound: str, roofline_ns: int, saved_ns: int
 ) -> None:
     each = found({(0, 0): (str(moved), str(flops))})
-    told = (each.bound[ADDMM], each.roofline_ns[ADDMM], each.could_save_ns[ADDMM])
-    assert told == (bound, roofline_ns, saved_ns)
+    reported = (each.bound[ADDMM], each.roofline_ns[ADDMM], each.could_save_ns[ADDMM])
+    assert reported == (bound, roofline_ns, saved_ns)
     assert each.attainable_tflop_per_s[ADDMM] == pytest.approx(flops / roofline_ns / 1000)
     assert each.peak_fraction[ADDMM] == pytest.approx(roofline_ns / 50_000)
 
@@ -141,11 +141,11 @@ def test_less_than_half_of_a_rows_time_tells_no_bound_of_it(
 
 def test_utilisation_is_the_models_operations_over_the_wall_time_at_the_peak() -> None:
     numbers: Numbers = {(0, 0): ("20000000", "2000000000"), (1, 1): ("20000000", "3000000000")}
-    told = utilisation(estimated(numbers, queued()), PEAKS)
-    assert told is not None
-    assert (told.flops, told.by_unit) == (5_000_000_000, (("bf16_tensor", 5_000_000_000),))
-    assert told.mfu == pytest.approx(5e9 / (100e12 * 1e-3))
-    assert (told.known_fraction, told.counted_fraction) == (1.0, pytest.approx(90 / 90))
+    reported = utilisation(estimated(numbers, queued()), PEAKS)
+    assert reported is not None
+    assert (reported.flops, reported.by_unit) == (5_000_000_000, (("bf16_tensor", 5_000_000_000),))
+    assert reported.mfu == pytest.approx(5e9 / (100e12 * 1e-3))
+    assert (reported.known_fraction, reported.counted_fraction) == (1.0, pytest.approx(90 / 90))
 
 
 def test_recomputed_products_are_no_operations_of_the_model() -> None:
@@ -153,12 +153,12 @@ def test_recomputed_products_are_no_operations_of_the_model() -> None:
     analysis = queued()
     places = list(analysis.places)
     places[6] = replace(places[6], phase="recompute")
-    told = utilisation(estimated(numbers, replace(analysis, places=tuple(places))), PEAKS)
-    assert told is not None
-    assert told.flops == 2_000_000_000
+    changed = utilisation(estimated(numbers, replace(analysis, places=tuple(places))), PEAKS)
+    assert changed is not None
+    assert changed.flops == 2_000_000_000
 
 
-def test_without_a_peak_or_a_product_nothing_is_said_of_utilisation() -> None:
+def test_without_a_peak_or_a_product_nothing_is_reported_of_utilisation() -> None:
     numbers: Numbers = {(0, 0): ("20000000", "2000000000")}
     assert utilisation(estimated(numbers, queued()), {}) is None
     assert utilisation(estimated({(0, 1): ("20000000", "2000")}, queued()), PEAKS) is None
@@ -200,7 +200,11 @@ def test_the_utilisation_of_each_step_is_that_of_it_alone() -> None:
     several = replace(analysis, steps=steps, launches=moved)
     each = utilisation_by_step(several, (4, 3, 5), PEAKS)
     assert each == [utilisation(several, PEAKS, number) for number in (4, 3, 5)]
-    assert [told and told.flops for told in each] == [3_000_000_000, 2_000_000_000, None]
+    assert [reported and reported.flops for reported in each] == [
+        3_000_000_000,
+        2_000_000_000,
+        None,
+    ]
 
 
 def test_a_step_whose_utilisation_is_not_known_has_its_number_alone() -> None:

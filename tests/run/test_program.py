@@ -77,7 +77,7 @@ def test_an_excepthook_of_the_program_is_called_as_python_calls_it(does, tmp_pat
         subprocess.run(command, capture_output=True, text=True, check=False)
         for command in ([sys.executable, str(script)], ours)
     )
-    said = [line for line in run.stderr.splitlines() if not line.startswith("profiler-ext: ")]
+    printed = [line for line in run.stderr.splitlines() if not line.startswith("profiler-ext: ")]
     assert plain.stdout == "(None, None, None)\n"
     assert (run.returncode, run.stdout) == (plain.returncode, plain.stdout)
-    assert said == plain.stderr.splitlines()
+    assert printed == plain.stderr.splitlines()

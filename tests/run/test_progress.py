@@ -80,7 +80,7 @@ def test_without_a_terminal_there_is_a_line_each_half_minute(
     )
 
 
-def test_long_processing_is_heard_of_while_it_lasts(
+def test_long_processing_is_reported_of_while_it_lasts(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr(profiled_program, "_INTERVAL_S", 0.01)

@@ -29,21 +29,21 @@ def recorder(failure: Exception | None = None, lost: str | None = None) -> Any:
 @pytest.mark.parametrize(
     "failed", [recorder(raised(RuntimeError("of ours"))), recorder(lost="RuntimeError: of ours")]
 )
-def test_where_something_of_ours_failed_it_is_said_where_torchs_trace_is(failed: Any) -> None:
-    [said] = failure_lines(failed)
-    assert "of ours" in said
-    assert f"torch's own trace of what was recorded is {TRACE}; the script was not" in said
+def test_where_something_of_ours_failed_it_is_reported_where_torchs_trace_is(failed: Any) -> None:
+    [lines] = failure_lines(failed)
+    assert "of ours" in lines
+    assert f"torch's own trace of what was recorded is {TRACE}; the script was not" in lines
 
 
-def test_what_is_the_users_to_mend_is_said_as_it_is() -> None:
+def test_what_is_the_users_to_mend_is_reported_as_it_is() -> None:
     assert failure_lines(recorder(OutputError("the disk is full"))) == ("the disk is full",)
 
 
-def test_where_nothing_failed_nothing_is_said() -> None:
+def test_where_nothing_failed_nothing_is_reported() -> None:
     assert failure_lines(recorder()) == ()
 
 
-def test_nothing_is_said_where_none_was_missed() -> None:
+def test_nothing_is_reported_where_none_was_missed() -> None:
     assert missed_slow_steps(MissedSteps()) == ()
 
 

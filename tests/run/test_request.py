@@ -45,7 +45,9 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
         (":evaluate", StepOn(EndedBy.FUNCTION, "evaluate", "__main__")),
     ],
 )
-def test_what_ends_a_step_is_read_and_said_as_it_was_written(text: str, step_on: StepOn) -> None:
+def test_what_ends_a_step_is_read_and_reported_as_it_was_written(
+    text: str, step_on: StepOn
+) -> None:
     assert StepOn.parsed(text) == step_on
     assert str(step_on) == text
 

@@ -37,26 +37,28 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProfilerUse]:
 
 def actions(window: Window, steps: int, before: Callable[[int], None] = lambda step: None) -> str:
     """Ask for each step thrice, as torch's profiler and ours do."""
-    told = ""
+    message = ""
     for step in range(steps):
         before(step)
         asked = [window(step) for _ in range(3)]
         assert len(set(asked)) == 1
-        told += LETTERS[asked[0]]
-    return told
+        message += LETTERS[asked[0]]
+    return message
 
 
-@pytest.mark.parametrize(("until", "told"), [(0, "-wR---"), (2, "--R---"), (9, "--R---")])
-def test_while_cuda_graphs_are_made_torchs_profiler_does_not_warm_up(until: int, told: str) -> None:
+@pytest.mark.parametrize(("until", "expected"), [(0, "-wR---"), (2, "--R---"), (9, "--R---")])
+def test_while_cuda_graphs_are_made_torchs_profiler_does_not_warm_up(
+    until: int, expected: str
+) -> None:
     """The calls that make them are profiled by themselves: `--skip 2` would else learn nothing."""
     now: list[int] = []
     skip, steps = Amount.parsed("2"), Amount.parsed("1")
     window = Window(skip, steps, is_learning=lambda: now[-1] < until)
-    assert actions(window, 6, now.append) == told
+    assert actions(window, 6, now.append) == expected
 
 
 @pytest.mark.parametrize(
-    ("skip", "steps", "told"),
+    ("skip", "steps", "expected"),
     [
         ("3", "2", "--wrR---"),
         ("0", "1", "R-------"),
@@ -64,26 +66,27 @@ def test_while_cuda_graphs_are_made_torchs_profiler_does_not_warm_up(until: int,
         ("1", "4", "wrrrR---"),
     ],
 )
-def test_steps_are_chosen_by_their_numbers(skip: str, steps: str, told: str) -> None:
+def test_steps_are_chosen_by_their_numbers(skip: str, steps: str, expected: str) -> None:
     window = Window(Amount.parsed(skip), Amount.parsed(steps))
-    assert actions(window, 8) == told
+    assert actions(window, 8) == expected
     assert window.is_over(8)
 
 
 @pytest.mark.parametrize(
-    ("skip", "told"), [("3", "--rrR---"), ("2", "-rrR----"), ("1", "wrR-----"), ("0", "rR------")]
+    ("skip", "expected"),
+    [("3", "--rrR---"), ("2", "-rrR----"), ("1", "wrR-----"), ("0", "rR------")],
 )
 def test_on_a_device_the_step_before_leads_in_but_for_the_one_that_compiles(
-    skip: str, told: str
+    skip: str, expected: str
 ) -> None:
     window = Window(Amount.parsed(skip), Amount.parsed("2"), on_device=lambda: True)
-    assert actions(window, 8) == told
+    assert actions(window, 8) == expected
     marked = [step for step in range(8) if window.is_marked(step)]
     assert marked == [int(skip), int(skip) + 1]
 
 
 @pytest.mark.parametrize(
-    ("skip", "steps", "told"),
+    ("skip", "steps", "expected"),
     [
         ("2s", "3s", "--wrrR--"),  # a step takes a second
         ("0", "2s", "rR------"),
@@ -92,18 +95,18 @@ def test_on_a_device_the_step_before_leads_in_but_for_the_one_that_compiles(
         ("0s", "1h", "rrrrrrrr"),
     ],
 )
-def test_steps_are_chosen_by_the_time(skip: str, steps: str, told: str) -> None:
+def test_steps_are_chosen_by_the_time(skip: str, steps: str, expected: str) -> None:
     clock = Clock()
 
     def before(step: int) -> None:
         clock.seconds = float(step)
 
     window = Window(Amount.parsed(skip), Amount.parsed(steps), now=clock)
-    assert actions(window, 8, before) == told
+    assert actions(window, 8, before) == expected
 
 
 @pytest.mark.parametrize(
-    ("every", "told"),
+    ("every", "expected"),
     [
         (4, "wrR-wrR-wrR-wr"),
         (6, "wrR---wrR---wr"),
@@ -112,8 +115,8 @@ def test_steps_are_chosen_by_the_time(skip: str, steps: str, told: str) -> None:
         (None, "wrRwrRwrRwrRwr"),
     ],
 )
-def test_steps_are_recorded_again(every: int | None, told: str) -> None:
-    assert actions(Window(Amount(1), Amount(2), Repeats(every)), 14) == told
+def test_steps_are_recorded_again(every: int | None, expected: str) -> None:
+    assert actions(Window(Amount(1), Amount(2), Repeats(every)), 14) == expected
 
 
 def test_no_recording_begins_while_it_is_held_up() -> None:
@@ -134,7 +137,7 @@ def test_while_another_profiler_is_on_later_steps_are_recorded(use: ProfilerUse)
 
 
 @pytest.mark.parametrize(
-    ("skip", "steps", "told"),
+    ("skip", "steps", "expected"),
     [
         ("5", "2", "-rR----wrR--"),
         ("5", "1", "-R----wR----"),
@@ -144,15 +147,16 @@ def test_while_another_profiler_is_on_later_steps_are_recorded(use: ProfilerUse)
     ],
 )
 def test_where_few_steps_may_come_the_first_ones_are_recorded_early(
-    skip: str, steps: str, told: str
+    skip: str, steps: str, expected: str
 ) -> None:
-    window = Window(Amount.parsed(skip), Amount.parsed(steps), may_be_short=lambda: True)
-    assert actions(window, 12) == told
+    clock = Clock()
+    window = Window(Amount.parsed(skip), Amount.parsed(steps), now=clock, may_be_short=lambda: True)
+    assert actions(window, 12, lambda step: setattr(clock, "seconds", float(step))) == expected
     marked = [step for step in range(12) if window.is_marked(step)]
-    assert marked == [step for step in range(12) if told[step] in "rR"]
+    assert marked == [step for step in range(12) if expected[step] in "rR"]
     assert [step for step in range(12) if window.ended_early(step)] == {
         "-r": [2, 3], "-R": [2], "--": []
-    }[told[:2]]  # fmt: skip
+    }[expected[:2]]  # fmt: skip
 
 
 def test_before_a_time_is_over_steps_are_recorded_early_too() -> None:
@@ -173,3 +177,24 @@ def test_while_another_profiler_is_on_none_is_recorded_early(use: ProfilerUse) -
         use._used_by_others = step < 2
 
     assert actions(window, 8, before) == "----wrR-"
+
+
+@pytest.mark.parametrize(
+    ("step_s", "message"),
+    [
+        (0.01, "-rR------------wrR--"),
+        (0.2, "-rR------wrR--------"),  # a second later
+        (2.0, "-rR----wrR----------"),
+    ],
+)
+def test_after_an_early_recording_short_steps_settle_for_longer(
+    step_s: float, message: str
+) -> None:
+    clock = Clock()
+    window = Window(Amount(5), Amount(2), now=clock, may_be_short=lambda: True)
+    assert actions(window, 20, lambda step: setattr(clock, "seconds", step * step_s)) == message
+
+
+def test_steps_that_are_requested_later_do_not_settle() -> None:
+    window = Window(Amount(9), Amount(2), may_be_short=lambda: True)
+    assert actions(window, 12) == "-rR-----wrR-"

@@ -260,7 +260,7 @@ def test_format_4_is_read_whose_keys_had_other_names() -> None:
     plain = msgspec.json.decode(zlib.decompress(to_bytes(record)[6:]))
     for name, before in {
         "entry_calls": "entered",
-        "is_inferred": "is_message",
+        "is_inferred": "is_told",
         "parameter_inputs": "held_inputs",
     }.items():
         plain[before] = plain.pop(name)

@@ -54,9 +54,11 @@ def _record_fetched(version: str) -> None:
         record(next(Path(folder).glob("*.whl")))
 
 
-def _reason(told: str) -> str:
+def _reason(reported: str) -> str:
     """Return pip's own reason, its first error, without the list of all versions."""
-    lines = [line.removeprefix("ERROR: ") for line in told.splitlines() if line.startswith("ERROR")]
+    lines = [
+        line.removeprefix("ERROR: ") for line in reported.splitlines() if line.startswith("ERROR")
+    ]
     return lines[0].partition(" (from versions")[0].rstrip(".") if lines else "it does not say why"
 
 

@@ -36,5 +36,5 @@ def test_what_is_no_torch_is_one_sentence(
     place = tmp_path / name
     place.write_text("nothing") if name.endswith("whl") else place.mkdir()
     monkeypatch.setattr(sys, "argv", ["symbols", str(place)])
-    told = main()
-    assert told is not None and told.startswith(f"{place} has no table (")
+    status = main()
+    assert status is not None and status.startswith(f"{place} has no table (")

@@ -140,17 +140,17 @@ def test_a_row_says_how_near_it_is_to_its_roofline_and_what_it_could_save():
 def test_what_to_do_first_is_what_the_rules_found():
     session = load(FIXTURES / "findings" / f"pageable_copy{SESSION}")
     first = make_document(session.analysis).recommendations
-    (found,), told = first.findings, session.found.found[0]
+    (found,), findings = first.findings, session.recommendations.ranked[0]
     assert first.title == "Top recommendations: step 15.1 ms"
-    assert (found.saving, found.summary) == (" ".join(saving_texts(told)), told.summary)
-    assert (found.evidence, found.remedy, first.more) == (why_text(told), told.remedy, "")
+    assert (found.saving, found.summary) == (" ".join(saving_texts(findings)), findings.summary)
+    assert (found.evidence, found.remedy, first.more) == (why_text(findings), findings.remedy, "")
     assert found.location.startswith("flaws.py:147 · ")
 
 
-def test_of_more_findings_than_are_shown_it_is_said_how_many_and_where():
+def test_of_more_findings_than_are_shown_it_is_reported_how_many_and_where():
     analysis = load(FIXTURES / "findings" / f"pageable_copy{SESSION}").analysis
-    told = find(analysis)
-    many = replace(told, found=told.found * 8)
+    findings = find(analysis)
+    many = replace(findings, ranked=findings.ranked * 8)
     first = top_findings(many, analysis.recording.settings)
     assert (len(first.findings), first.more) == (5, "and 3 more: profiler-ext report --findings")
 
@@ -184,7 +184,7 @@ def test_names_lose_what_steers_a_terminal():
 
 
 def test_a_session_without_steps_is_shown_empty(tmp_path):
-    analysis = replace(gpu_step(), steps=(), ledger=())
+    analysis = replace(gpu_step(), steps=(), breakdown=())
     analysis.launches.step[:] = type(analysis.launches.step)(0, mask=True)[()]
     path = write_attribution(analysis, tmp_path, "rank0")
     document = json.loads(read_checked(path))

@@ -133,10 +133,10 @@ def test_a_click_on_a_line_shows_the_launches_it_is_fused_into_and_what_else_is_
     view.locator(".content tbody tr", has_text="mlp.py:20").click()
     texts = view.locator(".detail summary").all_inner_texts()
     assert [text.partition(" ")[2] for text in texts] == [
-        "1.94 us a step, 4 launches",
-        "1.49 us of 2.98 us a step, 2 launches",
-        "573 ns of 1.65 us a step, 2 launches",
-        "489 ns of 1.65 us a step, 2 launches",
+        "1.94 us per step, 4 launches",
+        "1.49 us of 2.98 us per step, 2 launches",
+        "573 ns of 1.65 us per step, 2 launches",
+        "489 ns of 1.65 us per step, 2 launches",
     ]
     view.locator(".detail summary").nth(1).click()
     rows = view.locator(".detail details").nth(1).locator("tbody tr")

@@ -98,7 +98,7 @@ def _print(score: Score, device: str, seconds: float) -> None:
     print(
         f"eager oracle on {device}: {score.programs} programs, {score.launches} launches, "
         f"precision {score.precision:.4f}, recall {score.recall:.4f}, gaps {dict(score.gaps)}, "
-        f"modules {score.modules['right']} of {score.modules['told']} right, "
+        f"modules {score.modules['right']} of {score.modules['known']} right, "
         f"failures {len(score.failed)}; Python {python}, torch {torch.__version__}, {seconds:.0f} s"
     )
 

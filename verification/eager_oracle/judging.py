@@ -27,16 +27,16 @@ class Wrong:
         seed: the program's.
         op: the op that it is of.
         phase: its phase.
-        told: the lines that the shapes allow.
+        expected: the lines that the shapes allow.
         given: the line that the session gives, or the gap.
-        text: what stands on the line told.
+        text: what stands on the expected line.
         evidence: what the session says of its line.
     """
 
     seed: int
     op: str
     phase: str
-    told: tuple[int, ...]
+    expected: tuple[int, ...]
     given: str
     text: str
     evidence: str
@@ -49,7 +49,7 @@ class Score:
     Attributes:
         programs: how many ran.
         launches: how many launches their shapes tell a line of.
-        led: those that the session gives a line.
+        attributed: those that the session gives a line.
         right: those that it gives the right line.
         unnumbered: launches by op whose shapes have no number.
         modules: launches whose shapes tell a module, and those that have the right one.
@@ -61,7 +61,7 @@ class Score:
 
     programs: int = 0
     launches: int = 0
-    led: int = 0
+    attributed: int = 0
     right: int = 0
     unnumbered: Counter[str] = field(default_factory=Counter)
     modules: Counter[str] = field(default_factory=Counter)
@@ -73,23 +73,25 @@ class Score:
     @property
     def precision(self) -> float:
         """The part of the lines given that are right."""
-        return self.right / self.led if self.led else 0.0
+        return self.right / self.attributed if self.attributed else 0.0
 
     @property
     def recall(self) -> float:
-        """The part of the lines told by shapes that are given, and right."""
+        """The part of the lines known by shapes that are given, and right."""
         return self.right / self.launches if self.launches else 0.0
 
     @property
     def is_perfect(self) -> bool:
-        """Everything told is right, and nothing failed; of nearly all launches a line is told."""
-        is_told = self.launches > 9 * self.unnumbered.total()
-        return is_told and not self.wrong and not self.failed
+        """Every line is right, and nothing failed; nearly all launches have a line."""
+        is_complete = self.launches > 9 * self.unnumbered.total()
+        return is_complete and not self.wrong and not self.failed
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures and every exception."""
         counters = ("unnumbered", "modules", "by_kind", "gaps")
-        figures = {name: getattr(self, name) for name in ("programs", "launches", "led", "right")}
+        figures = {
+            name: getattr(self, name) for name in ("programs", "launches", "attributed", "right")
+        }
         figures |= {name: dict(getattr(self, name)) for name in counters}
         figures |= {"wrong": [asdict(each) for each in self.wrong], "failed": self.failed}
         return figures | {"precision": self.precision, "recall": self.recall}
@@ -143,20 +145,20 @@ class _Judge:
     def add(self, score: Score, row: int, place: Place, gap: str) -> None:
         """Score one launch."""
         op, numbers = self._ops.telling(row)
-        told = self._reported(op, row, numbers, place)
-        if not told:
+        expected = self._reported(op, row, numbers, place)
+        if not expected:
             score.unnumbered[self._ops.name(op)] += 1
             return
         score.launches += 1
-        is_right = place.file == self._file and place.line in told and _is_phase_right(place)
-        score.led += place.line is not None
+        is_right = place.file == self._file and place.line in expected and _is_phase_right(place)
+        score.attributed += place.line is not None
         score.right += is_right
         score.by_kind[f"{place.phase} {place.evidence or place.gap or gap}"] += 1
         if place.line is None:
             score.gaps[place.gap or gap] += 1
         is_module_right = self._is_module_right(score, numbers, place)
         if not is_right or not is_module_right:
-            score.wrong.append(self._wrong(op, told, place, gap))
+            score.wrong.append(self._wrong(op, expected, place, gap))
 
     def _reported(self, op: int, row: int, numbers: frozenset[int], place: Place) -> set[int]:
         lines = self._lines
@@ -169,9 +171,9 @@ class _Judge:
         (number,) = made
         if self._is_sum(op):
             return self._users.get(number, set()) if _says_sum(place) else {-1}
-        told = {lines.made[number]}.union(*self._passing(op))
+        expected = {lines.made[number]}.union(*self._passing(op))
         of_use = self._differentiates_twice or self._accumulates(op)
-        return told | self._users.get(number, set()) if of_use else told
+        return expected | self._users.get(number, set()) if of_use else expected
 
     def _passing(self, op: int) -> Iterator[set[int]]:
         """Yield the lines that pass a value on by an op: on a GPU another op of it launches."""
@@ -193,19 +195,19 @@ class _Judge:
         paths = {self._program.modules[number] for number in numbers & self._program.modules.keys()}
         if not paths:
             return True
-        score.modules["told"] += 1
+        score.modules["known"] += 1
         score.modules["right"] += (is_right := {place.module} == paths)
         return is_right
 
-    def _wrong(self, op: int, told: set[int], place: Place, gap: str) -> Wrong:
+    def _wrong(self, op: int, expected: set[int], place: Place, gap: str) -> Wrong:
         given = f"{place.line}" if place.line is not None else f"gap {place.gap or gap}"
         given += f" of {place.module}" if place.module else ""
-        text = self._texts[min(told) - 1].strip() if told else ""
+        text = self._texts[min(expected) - 1].strip() if expected else ""
         return Wrong(
             self._program.seed,
             self._ops.name(op),
             str(place.phase),
-            tuple(sorted(told)),
+            tuple(sorted(expected)),
             given,
             text,
             str(place.evidence),

@@ -49,8 +49,8 @@ def main() -> int:
 def _of_script(script: str, options: argparse.Namespace, folder: Path, tried: set[str]) -> Counted:
     """Try the failures of one script, and count them by outcome; add to what was tried."""
     from verification.faults import runs, side_by_side
+    from verification.faults.outcomes import record
     from verification.faults.runs import Fault, run, run_first
-    from verification.faults.told import tell
     from verification.faults.verdicts import FORBIDDEN, verdict
 
     compiled = options.compiled or folder / "compiled"
@@ -75,7 +75,7 @@ def _of_script(script: str, options: argparse.Namespace, folder: Path, tried: se
     for fault, result in run_each(script, faults, compiled, options.jobs, until):
         found = verdict(fault, result, sound)
         begun, alike = begun + 1, alike + result.is_of_another
-        tell(options.told, script, fault, result, found)
+        record(options.outcomes, script, fault, result, found)
         counted[fault.error.__name__, found] += 1
         if found in FORBIDDEN:
             print(f"{found}: {script} {fault}", flush=True)
@@ -114,7 +114,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=int, default=patience_s(400), help="seconds, after which a run hangs"
     )
-    parser.add_argument("--told", type=Path, help="a line of JSON for each failure, added to here")
+    parser.add_argument("--outcomes", type=Path, help="append a line of JSON for each failure")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--compiled", type=Path, help="keep compiled C++ in this folder")
     parser.add_argument("--whole", action="store_true", help="each in a run of its own")

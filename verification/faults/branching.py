@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from verification.faults import runs
-from verification.faults.handlers import are_told_apart
+from verification.faults.handlers import are_distinguished
 from verification.faults.planting import PLANTED
 from verification.faults.runs import Fault
 
@@ -53,7 +53,7 @@ class Trunk:
 
     faults: Sequence[Fault]
     folder: Path
-    tell: int
+    record: int
     until: float
     _at: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ class Trunk:
         return False
 
     def _say(self, number: int, same: int, status: int) -> None:
-        os.write(self.tell, f"{number} {same} {status}\n".encode())
+        os.write(self.record, f"{number} {same} {status}\n".encode())
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Twig:
     """
 
     faults: Sequence[Fault]
-    tell: int
+    record: int
 
     def begin(self) -> None:
         """Have the function wait for its turn in this process."""
@@ -139,7 +139,7 @@ class Twig:
             errors = [fault.error for fault in self.faults]
             alike = _all_alike(range(len(errors)), errors, sys._getframe(2))
             same = [number for number, first in alike.items() if number > first == 0]
-            os.write(self.tell, "".join(f"{number}\n" for number in same).encode())
+            os.write(self.record, "".join(f"{number}\n" for number in same).encode())
         except BaseException:  # which the guard would catch
             traceback.print_exc()
             os._exit(1)
@@ -206,6 +206,6 @@ def _all_alike(
     """
     pairs = zip(numbers, errors, strict=True)
     kinds = {number: error for number, error in pairs if issubclass(error, Exception)}
-    if len(kinds) < 2 or are_told_apart([*kinds.values()], frame):
+    if len(kinds) < 2 or are_distinguished([*kinds.values()], frame):
         return {}
     return dict.fromkeys(kinds, next(iter(kinds)))

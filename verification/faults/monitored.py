@@ -33,8 +33,10 @@ def _observed_by(monitoring: Any, tool: int, codes: Iterable[CodeType]) -> Itera
         for name, event in vars(monitoring.events).items():
             if event and monitoring.register_callback(tool, event, None) is not None:
                 yield f"tool {tool}: a callback of {name}"
-        heard = monitoring.get_local_events
-        for code in (each for each in (codes if tool in _OF_ANY else ()) if heard(tool, each)):
+        local_events = monitoring.get_local_events
+        for code in (
+            each for each in (codes if tool in _OF_ANY else ()) if local_events(tool, each)
+        ):
             yield f"tool {tool}: events of {code.co_qualname} in {code.co_filename}"
     finally:
         monitoring.free_tool_id(tool)

@@ -33,7 +33,7 @@ OF_THE_API = frozenset({"api"})
 SCRIPTS = Path(__file__).parent / "scripts"
 LIMIT_S = patience_s(400)
 INTERRUPTED = 130
-SAID = ("node", "place", "module", "forward_node")
+ATTRIBUTED = ("node", "place", "module", "forward_node")
 """What a row of a launch says; empty where it says nothing."""
 
 
@@ -166,8 +166,8 @@ def _wait(child: int) -> int:
 
 def result(code: int, folder: Path) -> Result:
     """Return how a run went that ended with a status."""
-    told = folder / "told.json"
-    seen = json.loads(told.read_text()) if told.exists() else {}
+    reported = folder / "result.json"
+    seen = json.loads(reported.read_text()) if reported.exists() else {}
     digest = folder / "digest"
     return Result(
         code=seen.get("code", code),
@@ -200,8 +200,8 @@ def _in_child(script: str, fault: Begins, folder: Path) -> None:
     except BaseException:
         traceback.print_exc()
     monitored = {"left_behind": left_behind()}  # before anything that reads what was written
-    told = {"code": code, "fired": PLANTED.fired, **_called(), **monitored, **_session(folder)}
-    (folder / "told.json").write_text(json.dumps(told))
+    fields = {"code": code, "fired": PLANTED.fired, **_called(), **monitored, **_session(folder)}
+    (folder / "result.json").write_text(json.dumps(fields))
     sys.stderr.flush()
     os._exit(0)
 
@@ -254,9 +254,11 @@ def _session(folder: Path) -> dict[str, Any]:
 def _launches(session: Any) -> Iterator[Any]:
     launches, rows = session.launches(), session.attribution()
     place = rows["file"] + ":" + rows["line"].astype("string")
-    said = rows.assign(place=place)[list(SAID)].astype("string").fillna("")
+    reported = rows.assign(place=place)[list(ATTRIBUTED)].astype("string").fillna("")
     of_launch: dict[int, list[Any]] = {}
-    for launch, row in zip(rows["launch"], said.itertuples(index=False, name=None), strict=True):
+    for launch, row in zip(
+        rows["launch"], reported.itertuples(index=False, name=None), strict=True
+    ):
         of_launch.setdefault(int(launch), []).append(list(row))
     gaps = launches["gap"].astype("string").fillna("")
     in_graph = launches["kind"].isin(["cpp", "extern", "triton"])

@@ -95,14 +95,16 @@ class _Trunks:
         return True
 
     def _begin_trunk(self, faults: Sequence[Fault]) -> None:
-        heard, tell = os.pipe()
-        trunk = Trunk(faults, self._folder(), tell, self._until)
-        self._listen(heard, tell, _Grown(trunk, self._child(trunk, trunk.folder)))
+        reader, record = os.pipe()
+        trunk = Trunk(faults, self._folder(), record, self._until)
+        self._listen(reader, record, _Grown(trunk, self._child(trunk, trunk.folder)))
 
     def _begin_twig(self, faults: Sequence[Fault]) -> None:
-        heard, tell = os.pipe()
+        reader, record = os.pipe()
         folder = self._folder()
-        self._listen(heard, tell, _Alone(faults, self._child(Twig(faults, tell), folder), folder))
+        self._listen(
+            reader, record, _Alone(faults, self._child(Twig(faults, record), folder), folder)
+        )
 
     def _folder(self) -> Path:
         return Path(tempfile.mkdtemp(dir=self._compiled.parent)) / "run"
@@ -110,15 +112,15 @@ class _Trunks:
     def _child(self, fault: runs.Begins, folder: Path) -> int:
         return runs.begin(self._script, fault, folder, self._compiled)
 
-    def _listen(self, heard: int, tell: int, run: _Grown | _Alone) -> None:
-        os.close(tell)
-        self._running.register(heard, selectors.EVENT_READ, run)
+    def _listen(self, reader: int, record: int, run: _Grown | _Alone) -> None:
+        os.close(record)
+        self._running.register(reader, selectors.EVENT_READ, run)
 
     def _observed(self, pipe: int, run: _Grown | _Alone) -> _Tried:
-        told = os.read(pipe, 65536).decode()  # whole lines, as each is written at once
-        for line in told.splitlines():
+        text = os.read(pipe, 65536).decode()  # whole lines, as each is written at once
+        for line in text.splitlines():
             yield from run.hear(*map(int, line.split()))
-        if not told:
+        if not text:
             self._running.unregister(pipe)
             os.close(pipe)
             yield from run.end()
@@ -154,8 +156,8 @@ class _Grown:
         """Wait for its end; all that came of it has been told."""
         _, status = os.waitpid(self.child, 0)
         if status:
-            said = (self.trunk.folder / "stderr").read_text(errors="replace")
-            print(f"a trunk ended with {status}: {said[-2000:]}", file=sys.stderr, flush=True)
+            printed = (self.trunk.folder / "stderr").read_text(errors="replace")
+            print(f"a trunk ended with {status}: {printed[-2000:]}", file=sys.stderr, flush=True)
         shutil.rmtree(self.trunk.folder.parent)
         yield from ()
 

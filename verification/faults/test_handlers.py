@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verification.faults.__main__ import ERRORS
-from verification.faults.handlers import are_told_apart
+from verification.faults.handlers import are_distinguished
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ BOTH = (RuntimeError, MemoryError)
 
 
 def _here() -> bool:
-    return are_told_apart(BOTH, sys._getframe(1))
+    return are_distinguished(BOTH, sys._getframe(1))
 
 
 def test_what_takes_all_of_them_ends_the_question() -> None:

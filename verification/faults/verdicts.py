@@ -21,8 +21,8 @@ class Verdict(StrEnum):
 
     HARMLESS = "harmless"
     GAP = "named gap"
-    LESS = "a file less, and said so"
-    SAID = "no session, and said so"
+    LESS = "a file less, with a message"
+    NO_SESSION = "no session, with a message"
     NOT_BEGUN = "one error, and the script was not begun"
     INTERRUPTED = "the interrupt is the script's"
     NOT_REACHED = "not reached"
@@ -78,7 +78,7 @@ def _of_session(result: Result, sound: Result) -> Verdict:
         return Verdict.LESS
     if result.launches is not None and _names_it(result):
         return Verdict.GAP
-    return Verdict.SAID if _says_it(result) else Verdict.LOST
+    return Verdict.NO_SESSION if _says_it(result) else Verdict.LOST
 
 
 def same(launches: list[Any], others: list[Any]) -> bool:
@@ -93,14 +93,14 @@ def is_wrong(launches: list[Any], sound: list[Any]) -> bool:
     """Tell whether any launch has a line, module or link that it has not without the failure."""
     if len(launches) == len(sound):
         pairs = zip(launches, sound, strict=True)
-        return any(not _is_said(launch, [expected]) for launch, expected in pairs)
+        return any(not _is_expected(launch, [expected]) for launch, expected in pairs)
     known: dict[str, list[Any]] = {}
     for launch in sound:
         known.setdefault(launch[0], []).append(launch)
-    return any(not _is_said(launch, known.get(launch[0], [])) for launch in launches)
+    return any(not _is_expected(launch, known.get(launch[0], [])) for launch in launches)
 
 
-def _is_said(launch: Any, expected: list[Any]) -> bool:
+def _is_expected(launch: Any, expected: list[Any]) -> bool:
     """Tell whether each row of a launch says what one of an expected one says, or less.
 
     Where lines tell that eager work in a backward is a hook or a forward run again, there is no
@@ -109,9 +109,9 @@ def _is_said(launch: Any, expected: list[Any]) -> bool:
     name, rows, _, is_compiled = launch
     if not rows or any(other[0] == name and other[2] == BORDER for other in expected):
         return True
-    told = [other[1] for other in expected if other[0] == name]
-    eager = [[[*row[:-1], row[-1] or None] for row in each] for each in told if not is_compiled]
-    return any(all(_is_part(row, each) for row in rows) for each in eager or told)
+    reported = [other[1] for other in expected if other[0] == name]
+    eager = [[[*row[:-1], row[-1] or None] for row in each] for each in reported if not is_compiled]
+    return any(all(_is_part(row, each) for row in rows) for each in eager or reported)
 
 
 def _is_part(row: list[str], rows: list[Any]) -> bool:

@@ -107,10 +107,10 @@ def _in_child(
         os.close(receiving)
         _child(path, Path(out), ways, good_s, killed_s, sending)
     os.close(sending)
-    told = _received(receiving, pid, wall_s=8 * killed_s)
+    reported = _received(receiving, pid, wall_s=8 * killed_s)
     _, status, used = os.wait4(pid, 0)
     shutil.rmtree(out, ignore_errors=True)
-    return _judged(name, path, told, status, used.ru_utime + used.ru_stime)
+    return _judged(name, path, reported, status, used.ru_utime + used.ru_stime)
 
 
 def _received(receiving: int, pid: int, wall_s: float) -> list[dict[str, Any]]:
@@ -143,17 +143,17 @@ def _child(
         before = used_s()
         _limit(before + killed_s - read_s)
         _tell(sending, {"way": way, "begun": True})
-        told = _attempt(go)
+        reported = _attempt(go)
         seconds = used_s() - before
         peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base_kb
-        told |= {"way": way, "seconds": seconds + read_s, "memory_mb": peak_kb / 1024}
+        reported |= {"way": way, "seconds": seconds + read_s, "memory_mb": peak_kb / 1024}
         if seconds + read_s > good_s * allowed:  # the machine may be busier than it was
             good_s = max(good_s, reference_s())
-        told["times_allowed"] = (seconds + read_s) / (good_s * allowed)
-        _tell(sending, told)
+        reported["times_allowed"] = (seconds + read_s) / (good_s * allowed)
+        _tell(sending, reported)
         if way == "read":
             read_s = seconds
-            if told["outcome"] != "read":
+            if reported["outcome"] != "read":
                 break
     os._exit(0)
 
@@ -186,7 +186,7 @@ def _place(error: BaseException) -> str:
 
 
 def _judged(
-    name: str, path: Path, told: list[dict[str, Any]], status: int, used_s: float
+    name: str, path: Path, reported: list[dict[str, Any]], status: int, used_s: float
 ) -> list[Run]:
     large_mb = size_mb(path)
     found = [
@@ -198,13 +198,15 @@ def _judged(
             one["memory_mb"],
             one.get("detail", ""),
         )
-        for one in told
+        for one in reported
         if "begun" not in one
     ]
-    if told and "begun" in told[-1]:
+    if reported and "begun" in reported[-1]:
         is_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
         outcome = "hang" if is_time else "traceback"
-        found.append(Run(name, told[-1]["way"], outcome, used_s, 0, f"ended with status {status}"))
+        found.append(
+            Run(name, reported[-1]["way"], outcome, used_s, 0, f"ended with status {status}")
+        )
     if len(found) > 1 and found[0].outcome == "read":
         found = found[1:]
     return found

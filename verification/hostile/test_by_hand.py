@@ -25,6 +25,6 @@ NAMES = [name for name in BY_HAND if name not in sizes.CASES or name in LARGE]
 def test_a_hostile_file_is_read_or_refused_in_a_sentence(pool, name):
     runs = pool.submit(run_named, name, WAYS).result()
     assert [run for run in runs if not run.is_good] == []
-    if told := BY_HAND[name].refused:
+    if refusal := BY_HAND[name].refused:
         assert runs[0].outcome == "refused"
-        assert told in runs[0].detail
+        assert refusal in runs[0].detail

@@ -25,7 +25,7 @@ Way = Callable[[Session, Path, Path], None]
 
 
 def read(path: Path) -> Session:
-    """Read a file and attribute it; the shares and the ledger must add up."""
+    """Read a file and attribute it; the shares and the breakdown must add up."""
     found = profiler_ext.load(path)
     for analysis in found.analyses if isinstance(found, MergedSession) else (found.analysis,):
         check_conservation(analysis)
@@ -33,30 +33,30 @@ def read(path: Path) -> Session:
 
 
 def check_conservation(analysis: Analysis) -> None:
-    """Raise unless the shares of each launch, and the ledger of each step, add up."""
+    """Raise unless the shares of each launch, and the breakdown of each step, add up."""
     launches, shares = analysis.launches, analysis.shares
     summed = np.zeros(len(launches), np.int64)
     np.add.at(summed, shares.launch, shares.duration_ns)
     assert (summed == launches.duration_ns).all(), "shares do not add up to their launches"
     walls: dict[tuple[int, int], int] = {}
-    for line in analysis.ledger:
-        assert line.duration_ns >= 0, "a line of the ledger is below zero"
+    for line in analysis.breakdown:
+        assert line.duration_ns >= 0, "a line of the breakdown is below zero"
         key = (line.step, line.device)
         walls[key] = walls.get(key, 0) + line.duration_ns
     by_number: dict[int, int] = {}
     for step in analysis.steps:
         by_number[step.number] = by_number.get(step.number, 0) + step.wall_ns
     wrong = {key for key, wall in walls.items() if wall != by_number[key[0]]}
-    assert not wrong, "the ledger does not add up to its steps"
+    assert not wrong, "the breakdown does not add up to its steps"
     check_idle(analysis)
 
 
 def check_idle(analysis: Analysis) -> None:
-    """Raise unless idle time by line adds up to the ledger's; less where steps overlap."""
+    """Raise unless idle time by line adds up to the breakdown's; less where steps overlap."""
     ends = [step.end_ns for step in analysis.steps]
     starts = [step.start_ns for step in analysis.steps]
     overlap = any(end > start for end, start in zip(ends, starts[1:], strict=False))
-    idle = sum(line.duration_ns for line in analysis.ledger if line.scope == "idle")
+    idle = sum(line.duration_ns for line in analysis.breakdown if line.scope == "idle")
     by_line = int(analysis.idle.duration_ns.sum())
     assert by_line == idle or (overlap and by_line < idle), "idle time by line does not add up"
 

@@ -96,11 +96,11 @@ def _write(file: str, score: Score, ablations: list[Ablation]) -> None:
 def _agreement(ablations: list[Ablation]) -> str:
     given, equal = sum(one.given for one in ablations), sum(one.equal for one in ablations)
     unmoved = sum(len(one.unmoved) for one in ablations)
-    changed, beside = sum(a.changed for a in ablations), sum(a.beside for a in ablations)
+    changed, elsewhere = sum(a.changed for a in ablations), sum(a.elsewhere for a in ablations)
     return (
         f"lines removed {len(ablations)}: {given - unmoved - equal} of the {given} call sites "
         f"given to them changed, {equal} cannot be told from equal ones; "
-        f"{changed} changed in all, {beside} of them by fusion or layout alone"
+        f"{changed} changed in all, {elsewhere} of them by fusion or layout alone"
     )
 
 

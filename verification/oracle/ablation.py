@@ -58,7 +58,7 @@ class Ablation:
         unmoved: of the given, those which did not change, as kernel names.
         equal: of the given, those which did not seem to change, but have the code of one that
             was not given to the line, so that nobody can tell which of the two went.
-        beside: how many changed though they were not given to the line.
+        elsewhere: how many changed though they were not given to the line.
     """
 
     seed: int
@@ -67,7 +67,7 @@ class Ablation:
     changed: int
     unmoved: tuple[str, ...]
     equal: int
-    beside: int
+    elsewhere: int
 
 
 def plain_model(seed: int) -> Model:
@@ -106,9 +106,9 @@ def ablate(seed: int, folder: Path, device: str, limit_s: int) -> Ablation:
         left[signature] -= is_given
     count = sum(is_given for _, is_given in given)
     unmoved = tuple(name for name, has_equal in still if not has_equal)
-    equal, beside = len(still) - len(unmoved), spare.total() - (count - len(still))
+    equal, elsewhere = len(still) - len(unmoved), spare.total() - (count - len(still))
     code = model.text.splitlines()[line - 1].strip()
-    return Ablation(seed, code, count, spare.total(), unmoved, equal, beside)
+    return Ablation(seed, code, count, spare.total(), unmoved, equal, elsewhere)
 
 
 def _without_a_line(text: str, rng: random.Random) -> tuple[int, str]:

@@ -33,8 +33,8 @@ def run_jobs(options: argparse.Namespace) -> tuple[Score, list[Ablation]]:
         for job, (process, file) in enumerate(zip(running, files, strict=True)):
             _end(process, end_s)
             if not file.exists():
-                said = Path(f"{file}.out").read_text()
-                score.failed.append({"job": job, "why": said[-2000:]})
+                printed = Path(f"{file}.out").read_text()
+                score.failed.append({"job": job, "why": printed[-2000:]})
                 continue
             found = json.loads(file.read_text())
             ablations += [Ablation(**one) for one in found.pop("ablations")]

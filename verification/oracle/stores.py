@@ -155,9 +155,9 @@ def watched(found: Found) -> Iterator[None]:
 def _claimed(nodes: list[Any]) -> frozenset[str] | None:
     from profiler_ext.torch_compat import schedules
 
-    told = [one.traffic for one in schedules.scheduled_nodes(nodes)]
-    leaves = [leaf for leaf in told if leaf is not None and leaf.writes()]
-    if len(leaves) < len(told):
+    traffic = [one.traffic for one in schedules.scheduled_nodes(nodes)]
+    leaves = [leaf for leaf in traffic if leaf is not None and leaf.writes()]
+    if len(leaves) < len(traffic):
         return None
     inside = {leaf.name for leaf in leaves}
     every = (access for leaf in leaves for access in leaf.accesses)
@@ -209,8 +209,8 @@ def main() -> int:
         except Exception as error:
             print(f"{case}: {type(error).__name__}: {str(error)[:300]}", flush=True)
             continue
-        said = f"{case}: {json.dumps(dict(found.counts))}"
-        print(said, *found.differing, sep="\n    ", flush=True)
+        line = f"{case}: {json.dumps(dict(found.counts))}"
+        print(line, *found.differing, sep="\n    ", flush=True)
         differing += len(found.differing)
     return 1 if differing else 0
 

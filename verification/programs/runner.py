@@ -235,8 +235,8 @@ def errors(stderr: str) -> str:
         "Profiler clears events",
         "`torch._prims_common.check` is deprecated",
     )
-    said = (line for line in stderr.splitlines() if not line.startswith(noise))
-    lines = [line for line in said if not any(text in line for text in once)]
+    printed = (line for line in stderr.splitlines() if not line.startswith(noise))
+    lines = [line for line in printed if not any(text in line for text in once)]
     text = "\n".join(lines)
     files = r"(?:zygote\.py|<frozen runpy>|runpy\.py|/profiler_ext/[^\"]*)"
     own = rf'  File "[^"]*{files}".*\n(?:    .*\n)*'
@@ -271,8 +271,8 @@ def missing(program: Program, ours: Ended) -> list[str]:
     if program.session == ANY:
         return []
     if (program.session == NONE) == (FILE_NAME in there):
-        said = [line for line in ours.stderr.splitlines() if line.startswith("profiler-ext: ")]
-        return [f"session: {program.session} expected, found {sorted(there)}; {said}"]
+        printed = [line for line in ours.stderr.splitlines() if line.startswith("profiler-ext: ")]
+        return [f"session: {program.session} expected, found {sorted(there)}; {printed}"]
     if program.session == NONE:
         return []
     if lost := sorted(FILES - there):

@@ -35,7 +35,7 @@ FEATURES = programs_of(
     "features",
     *("copied", "pickled", "moved", "backends", "exported", "packaged", "transformed"),
     *("checkpointed", "branches", "subclassed", "distributed", "forks_in_threads"),
-    *("faults_told", "packed_ahead", "scanned"),
+    *("faults_reported", "packed_ahead", "scanned"),
     session=ANY,
 )
 THREADS = programs_of(
@@ -108,7 +108,7 @@ DROP_INS = programs_of(
     "drop_in",
     *("body_raises", "body_exits", "body_leaves", "entered_twice"),
     *("used_again", "one_in_another", "ends_twice", "steps_first", "forgotten", "never_ends"),
-    *("in_thread", "beside_training", "thread_compiles", "exits_in_hook", "forks_in_block"),
+    *("in_thread", "next_to_training", "thread_compiles", "exits_in_hook", "forks_in_block"),
     *("generated", "decorated", "at_exit", "subclassed", "odd_options", "kept_in_cycle"),
     "compiled_around",
     modes=(IN_ITS_PLACE,),
@@ -171,7 +171,7 @@ _FRAMES = (
     *("collected", "kept", "coroutines", "replaced", "hot"),
 )
 MONITORS = [
-    *programs_of("monitors", "beside", "within", "taken", "restarted", "profiled", "traced"),
+    *programs_of("monitors", "next_to", "within", "taken", "restarted", "profiled", "traced"),
     *programs_of("frames", *_FRAMES),
     *programs_of("frames", "leaves", session=NONE),
     Program("a debugger", ("-m", "pdb", "-c", "continue", "monitors.py", "traced"), ANY, real=True),

@@ -23,14 +23,14 @@ class Wrong:
         model: the model's name.
         node: the node, with its op and sizes.
         claimed: the place that is claimed.
-        told: the places that the op ran at; of a link the place of the forward node.
+        expected: the places that the op ran at; of a link the place of the forward node.
         rule: what gave the node its place, and its link.
     """
 
     model: str
     node: str
     claimed: str
-    told: tuple[str, ...]
+    expected: tuple[str, ...]
     rule: str
 
 
@@ -116,23 +116,23 @@ def _judge_each(score: Score, name: str, claims: list[Claim], run: Run) -> None:
     """Hold nodes that stand for one op each against how often the op ran at each place."""
     ran = _grouped(run.ops, _kind)
     for kind, group in _grouped(claims, lambda each: _kind(each.op)).items():
-        told = ran.get(kind, [])
-        if len(told) >= len(group):
-            _compare(score, name, group, told)
+        expected = ran.get(kind, [])
+        if len(expected) >= len(group):
+            _compare(score, name, group, expected)
         else:
             score.unjudged += len(group)
 
 
-def _compare(score: Score, name: str, claims: list[Claim], told: list[Op]) -> None:
+def _compare(score: Score, name: str, claims: list[Claim], expected: list[Op]) -> None:
     """Count claims whose place is among those told, as often; an unknown one may be any."""
-    places: Places = Counter(op.place for op in told)
+    places: Places = Counter(op.place for op in expected)
     unknown, surplus = places.pop(None, 0), list[Claim]()
     for each in claims:
         surplus += [each] * (places[each.op.place] == 0)
         places[each.op.place] -= places[each.op.place] > 0
     score.right += len(claims) - len(surplus)
     score.unjudged += min(unknown, len(surplus))
-    score.wrong += [_wrong(name, each, (op.place for op in told)) for each in surplus[unknown:]]
+    score.wrong += [_wrong(name, each, (op.place for op in expected)) for each in surplus[unknown:]]
 
 
 def _judge_again(score: Score, name: str, claims: list[Claim], run: Run) -> None:
@@ -177,14 +177,14 @@ def _grouped(each: Iterable[Any], key: Callable[[Any], Hashable]) -> dict[Hashab
     return groups
 
 
-def _wrong(name: str, claim: Claim, told: Iterable[Place | None]) -> Wrong:
+def _wrong(name: str, claim: Claim, expected: Iterable[Place | None]) -> Wrong:
     lineage, op = claim.node.lineage, claim.op
     return Wrong(
         model=name,
         node=f"{claim.node.name}: {claim.node.target} {[size for size, _ in op.outputs]}"
         + " in backward" * op.is_backward,
         claimed=str(op.place),
-        told=tuple(sorted({str(place) for place in told})),
+        expected=tuple(sorted({str(place) for place in expected})),
         rule=f"{lineage.mechanism}, {lineage.forward_node} by {lineage.forward_evidence}",
     )
 

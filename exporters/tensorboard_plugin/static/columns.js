@@ -61,7 +61,7 @@ function rooflines(rows, steps) {
   ];
 }
 
-const COULD_SAVE = "in a step, by the roofline model";
+const COULD_SAVE = "per step, by the roofline model";
 const INCLUSIVE = "time of the launches that hold a part of it, each counted whole";
 const BELOW = "its own time and that of the modules below it";
 
@@ -80,7 +80,7 @@ function below(rows, time) {
 function besides(runs, phase) {
   const time = (at) => (row) => perStep(runs[at], row.cells[at], phase);
   return runs.flatMap((run, at) => [
-    numbers(run.name, time(at), spentText, "time of a step"),
+    numbers(run.name, time(at), spentText, "time per step"),
     ...(at ? [numbers(`change in ${run.name}`, (row) => time(at)(row) - time(0)(row), changeText,
       `against ${runs[0].name}`)] : []),
   ]);

@@ -31,7 +31,7 @@ function section(run, by, cell, isNamed) {
   const own = sum(cell.phase_ns) / Math.max(data.steps, 1);
   const whole = cell.inclusive_ns / Math.max(data.steps, 1);
   const fused = whole > own ? ` of ${spentText(whole)} in the launches that hold it` : "";
-  const text = `${spentText(own)} a step${fused}, ${countText(cell.launches)} launches in ` +
+  const text = `${spentText(own)} per step${fused}, ${countText(cell.launches)} launches in ` +
     `${countText(data.steps)} steps`;
   const fusions = byFusion(data, isPart);
   const left = fusions.length - MOST_FUSIONS;
@@ -55,7 +55,7 @@ function fusionBox(data, [fusion, own], isPart, isOpen) {
   const [kernel, launches, whole] = data.fusions[fusion];
   const steps = Math.max(data.steps, 1);
   const part = own < whole ? `${spentText(own / steps)} of ` : "";
-  const text = ` ${part}${spentText(whole / steps)} a step, ${countText(launches)} launches`;
+  const text = ` ${part}${spentText(whole / steps)} per step, ${countText(launches)} launches`;
   const name = data.tables.kernel[kernel].names[0];
   const box = element("details", {},
     element("summary", {}, element("code", {}, name), text));
@@ -69,7 +69,7 @@ function fusionBox(data, [fusion, own], isPart, isOpen) {
 }
 
 function contents(data, fusion, whole, isPart) {
-  const heads = ["time/step", "part", "op", "phase", "line", "module"];
+  const heads = ["time/step", "% of kernel", "op", "phase", "line", "module"];
   const rows = fusedOps(data, fusion, isPart).map((each) => element("tr",
     { class: each.isOwn ? "own" : "" },
     element("td", { class: "number" }, spentText(each.ns / Math.max(data.steps, 1))),

@@ -179,9 +179,9 @@ def identify(
     identifier = _Identifier(graphs, aligner)
     invocations: dict[int, Invocation] = {}
     for call in sorted(calls, key=lambda call: call.is_replay):
-        invocation_found = invocations[call.marker] = identifier.invocation(call)
-        if invocation_found.graph is not None and not call.is_replay:
-            aligner.observe(invocation_found.graph, call, invocation_found.matches)
+        identified = invocations[call.marker] = identifier.invocation(call)
+        if identified.graph is not None and not call.is_replay:
+            aligner.observe(identified.graph, call, identified.matches)
     return tuple(invocations[call.marker] for call in calls)
 
 

@@ -92,7 +92,7 @@ class Contribution:
     without: Callable[[Lineage], Lineage]  # removes that from a lineage
     may_apply: MayApply  # asked if the rule failed
     findings: tuple[str, ...] = ()  # that it reads, in a joint graph or in Dynamo's
-    is_of_it: Callable[[Lineage | None], bool] = lambda found: found is not None
+    is_of_it: Callable[[Lineage | None], bool] = lambda each: each is not None
 
 
 def _any(stage: Stage, node: torch.fx.Node) -> bool:
@@ -210,7 +210,7 @@ CONTRIBUTIONS: Mapping[str, Contribution] = {
         without_place,
         _is_of_gradient,
         ("gradients",),
-        lambda found: found is not None and not found.is_gradient_acc,
+        lambda each: each is not None and not each.is_gradient_acc,
     ),
     "hook_on_gradient": Contribution(
         "where hooks on gradients come from", without_place, _is_of_gradient, ("hooks",)
@@ -220,7 +220,7 @@ CONTRIBUTIONS: Mapping[str, Contribution] = {
         without_place,
         _is_of_gradient,
         ("gradients",),
-        lambda found: found is not None and found.is_gradient_acc,
+        lambda each: each is not None and each.is_gradient_acc,
     ),
     "gradient_of_output": Contribution(
         "where gradients of outputs come from", without_all, _is_output_gradient, ("outputs",)
@@ -286,9 +286,9 @@ def _finding_of(contribution: Contribution, stage: Stage) -> Mapping[str, Lineag
     if stage.joint is None or contribution.findings[:1] not in _BY_NAME:
         return None
     (finding,) = contribution.findings
-    found = stage.joint.findings
-    by_name: Mapping[str, Lineage | None] = getattr(found, finding)
-    return None if finding in found.lost else by_name
+    findings = stage.joint.findings
+    by_name: Mapping[str, Lineage | None] = getattr(findings, finding)
+    return None if finding in findings.lost else by_name
 
 
 _BY_NAME = {("overwritten",), ("replayed_views",), ("gradients",), ("hooks",), ("mutated",)}
@@ -370,10 +370,10 @@ def find_lineages(
     failed: list[Contribution] = []
     for rule in rules if stage.nodes or stage.inputs else ():
         gives = CONTRIBUTIONS[rule.__name__]
-        found_lineages = compilation.try_run(gives.gives, rule, stage)
-        if found_lineages is None or not stage.lost.isdisjoint(gives.findings):
+        contributed = compilation.try_run(gives.gives, rule, stage)
+        if contributed is None or not stage.lost.isdisjoint(gives.findings):
             failed.append(gives)
-        if found_lineages is None and rule is own_metadata:  # what the others add to
-            found_lineages = {node.name: Lineage() for node in stage.nodes}
-        stage = stage.with_lineages(found_lineages or {})
+        if contributed is None and rule is own_metadata:  # what the others add to
+            contributed = {node.name: Lineage() for node in stage.nodes}
+        stage = stage.with_lineages(contributed or {})
     return without_failed_rules(stage, failed) if failed or stage.lost else stage.lineages

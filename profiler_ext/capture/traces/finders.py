@@ -53,10 +53,10 @@ class Finders:
         """Return what a mechanism finds; ``None`` if it fails or lacks what it needs."""
         if finding in self.lost:
             return None
-        found = self._try_run(FINDING_LABELS[finding], function, *args)
-        if found is None:
+        result = self._try_run(FINDING_LABELS[finding], function, *args)
+        if result is None:
             self._mark_lost(finding)
-        return found
+        return result
 
     def _mark_lost(self, finding: str) -> None:
         self.lost |= {finding}

@@ -140,14 +140,14 @@ class RegionCalls:
         self._at: dict[torch.fx.Node, list[dynamo_graph.Source]] = {}
         self._own: dict[torch.fx.Node, torch.fx.GraphModule] = {}
         self._calls: dict[torch.fx.GraphModule, list[torch.fx.Node]] = {}
-        self._found: set[torch.fx.GraphModule] = set()
+        self._bodies: set[torch.fx.GraphModule] = set()
         self._gather(nodes)
 
     def again(self, call: torch.fx.Node) -> dynamo_graph.Again | None:
         """Return how a call relates to the call that its region was traced for."""
         for _, body in fx.nested(call):
-            if body not in self._found:
-                self._found.add(body)
+            if body not in self._bodies:
+                self._bodies.add(body)
                 self._find(body, self._calls[body])
         return self._retraced.get(call)
 

@@ -83,7 +83,7 @@ def test_each_of_several_recorded_graphs_copies_its_own():
 
 
 @pytest.mark.parametrize(
-    ("before", "copied", "otherwise", "led"),
+    ("before", "copied", "otherwise", "attributed"),
     [
         ((COPY,), (("ids",),), ((),), ["ids"]),
         ((COPY,), ((), ("ids",)), (("ids",), ()), ["ids"]),
@@ -93,11 +93,11 @@ def test_each_of_several_recorded_graphs_copies_its_own():
     ],
 )
 def test_how_many_copies_a_call_runs_tells_which_recording_it_replays(
-    before, copied, otherwise, led
+    before, copied, otherwise, attributed
 ):
     nodes = (MUL, given("ids", 4), given("mask", 4))
     analysis = analysed(replayed(*before), *nodes, copied=copied, otherwise=(otherwise,))
-    assert [name for _, name, _ in shares(analysis) if name in ("ids", "mask")] == led
+    assert [name for _, name, _ in shares(analysis) if name in ("ids", "mask")] == attributed
 
 
 def test_next_to_work_whose_operator_is_lost_the_number_of_copies_tells_nothing():

@@ -144,7 +144,7 @@ def test_two_calls_in_one_trace_teach_nothing():
 
 
 def test_a_session_tells_once_what_was_found():
-    told = []
-    session = Session(CALLED.recording(), told.append)
-    assert [session.analysis, session.analysis] == [told[0]] * 2
-    assert len(told) == 1
+    reported = []
+    session = Session(CALLED.recording(), reported.append)
+    assert [session.analysis, session.analysis] == [reported[0]] * 2
+    assert len(reported) == 1

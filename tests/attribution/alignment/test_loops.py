@@ -33,7 +33,7 @@ SITES = numbered(
     )
 )
 TURN = ["aten::mm", "sin", "less", "aten::is_nonzero"]
-LED = [3, 4, 2, 1]
+ATTRIBUTED = [3, 4, 2, 1]
 
 
 def attributed(sites, *names: str) -> list[int | None]:
@@ -45,13 +45,13 @@ def attributed(sites, *names: str) -> list[int | None]:
 @pytest.mark.parametrize("turns", [0, 1, 5])
 def test_each_turn_leads_to_the_same_sites(turns):
     start = ["before", "less", "aten::is_nonzero", "aten::is_nonzero"]
-    assert attributed(SITES, *start, *TURN * turns, "after") == [0, 2, 1, 1, *LED * turns, 5]
+    assert attributed(SITES, *start, *TURN * turns, "after") == [0, 2, 1, 1, *ATTRIBUTED * turns, 5]
 
 
 def test_what_the_wrapper_does_between_the_sites_is_glue():
     items = ["before", "less", "aten::item", "aten::copy_", *TURN, "after", "aten::clone"]
     matches = align(SITES, [WorkItem(name) for name in items], KnownKernels())
-    assert [match.site for match in matches] == [0, 2, 1, None, *LED, 5, None]
+    assert [match.site for match in matches] == [0, 2, 1, None, *ATTRIBUTED, 5, None]
     assert matches[3] == Match(gap=GapReason.WRAPPER_GLUE) == matches[-1]
 
 
@@ -141,4 +141,4 @@ def test_a_cpp_kernel_that_no_event_names_may_have_run_in_each_turn():
 def test_many_turns_are_read_in_time():
     start = ["before", "less", "aten::item"]
     found = attributed(SITES, *start, *TURN * 1_000, "after")
-    assert found == [0, 2, 1, *LED * 1_000, 5]
+    assert found == [0, 2, 1, *ATTRIBUTED * 1_000, 5]

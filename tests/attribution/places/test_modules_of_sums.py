@@ -20,7 +20,7 @@ def node(name: str, modules: Modules, *inputs: str, is_sum: bool = False) -> FxN
 
 
 @pytest.mark.parametrize(
-    ("own", "used_in", "told"),
+    ("own", "used_in", "expected"),
     [
         # torch says nothing but the module that was compiled
         ((ROOT,), (ROOT, LAYER, ATTENTION), (ROOT, LAYER, ATTENTION)),
@@ -35,17 +35,17 @@ def node(name: str, modules: Modules, *inputs: str, is_sum: bool = False) -> FxN
     ],
 )
 def test_a_sum_has_the_modules_around_its_uses(
-    own: Modules, used_in: Modules, told: Modules
+    own: Modules, used_in: Modules, expected: Modules
 ) -> None:
     uses = node("query", used_in), node("key", used_in)
     summed = node("add", own, "query", "key", is_sum=True)
     assert list(with_modules_of_gradient_sums([*uses, summed]))[-1] == node(
-        "add", told, "query", "key", is_sum=True
+        "add", expected, "query", "key", is_sum=True
     )
 
 
 def test_what_is_used_in_two_modules_is_of_the_one_around_them() -> None:
     uses = node("query", (ROOT, LAYER, ATTENTION)), node("up", (ROOT, LAYER))
     summed = node("add", (ROOT,), "query", "up", is_sum=True)
-    (*_, told) = with_modules_of_gradient_sums([*uses, summed])
-    assert told.lineage.modules == (ROOT, LAYER)
+    (*_, changed) = with_modules_of_gradient_sums([*uses, summed])
+    assert changed.lineage.modules == (ROOT, LAYER)

@@ -68,9 +68,9 @@ def test_what_compiled_autograd_copied_from_an_unknown_graph_and_what_it_made_ar
     nodes = [node(name, 1, stack=(), partitioner_tag=None) for name in ("mm", "add", "view")]
     nodes[2] = changed(nodes[2], joint="joint")
     absent, eager = LineEvidence.ABSENT, LineEvidence.EAGER_BACKWARD
-    told = [changed(n, evidence=e) for n, e in zip(nodes, (absent, eager, absent), strict=True)]
+    given = [changed(n, evidence=e) for n, e in zip(nodes, (absent, eager, absent), strict=True)]
     made = graph(nodes, [extern("aten::mm", "mm")], compile_id="!0/1/0")
-    table = PlaceTable((replace(made, nodes=tuple(told)),), Settings())
+    table = PlaceTable((replace(made, nodes=tuple(given)),), Settings())
     places = [table.add_node(0, name, CallContext()) for name in ("mm", "add", "view")]
     assert [table.places[place].gap for place in places] == [
         GapReason.COMPILED_AUTOGRAD,
@@ -119,9 +119,9 @@ def test_a_sum_of_gradients_is_of_the_innermost_module_that_holds_what_it_sums(k
 def test_what_is_reported_of_a_graph_leaves_a_module_open_where_a_record_says_the_root():
     bare = node("mm", 1, modules=())
     made = graph([bare], [extern("mm", "mm")], evidence=LineEvidence.CODE_COMMENTS)
-    told = replace(made, provenance=replace(made.provenance, is_inferred=True))
+    given = replace(made, provenance=replace(made.provenance, is_inferred=True))
     called = CallContext(module=ModuleFrame("", "Net"))
-    tables = [PlaceTable((each,), Settings()) for each in (made, told)]
+    tables = [PlaceTable((each,), Settings()) for each in (made, given)]
     for table in tables:
         table.add_node(0, "mm", called)
     places = [table.places[0] for table in tables]

@@ -46,7 +46,7 @@ def test_what_began_before_is_left_out() -> None:
     assert stacks.state(3, above=4) == StackState()
 
 
-def test_a_line_and_a_module_that_are_not_known_are_said_to_be_so() -> None:
+def test_a_line_and_a_module_that_are_not_known_are_reported_to_be_so() -> None:
     stacks = Stacks(LINES)
     assert stacks.state(4) == StackState(
         (STEP,), BLOCK, is_recompute=True, is_line_known=False, in_module=True

@@ -88,13 +88,13 @@ for _ in range(3):
 
 capture = switch.current()
 assert capture is not None
-told = capture.compiles_since(time.time_ns())
+compiles = capture.compiles_since(time.time_ns())
 print(
     json.dumps(
         {
             "breaks": [
                 (each.compile_id, b.stack[-1].file, b.stack[-1].line, b.reason)
-                for each in told
+                for each in compiles
                 for b in each.breaks
             ],
             "recompiles": [
@@ -107,10 +107,10 @@ print(
                         for r in each.recompiles
                     ],
                 }
-                for each in told
+                for each in compiles
                 if each.recompiles
             ],
-            "failures": [(each.function, each.failure.type) for each in told if each.failure],
+            "failures": [(each.function, each.failure.type) for each in compiles if each.failure],
             "gaps": [gap.detail for gap in capture.all_gaps],
         }
     )

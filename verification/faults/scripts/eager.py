@@ -40,9 +40,9 @@ def step(x):
         refused(x)
     except ValueError:
         x = x + 1
-    beside = threading.Thread(target=lambda: x @ x.T)
-    beside.start()
-    beside.join()
+    other = threading.Thread(target=lambda: x @ x.T)
+    other.start()
+    other.join()
     loss = forward(x).square().mean()
     loss.register_hook(lambda gradient: gradient * 2)
     loss.backward()

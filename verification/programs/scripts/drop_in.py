@@ -15,7 +15,7 @@ profile = importlib.import_module(os.environ["PROGRAMS_PROFILER"]).profile
 EACH_SECOND = schedule(wait=0, warmup=1, active=1, repeat=2)
 
 
-def said(does, *words):
+def report(does, *words):
     """Say what is raised."""
     try:
         does(*words)
@@ -58,7 +58,7 @@ def entered_twice():
         with prof, prof:
             train(2)
 
-    said(enters)
+    report(enters)
     train(2)
 
 
@@ -88,12 +88,12 @@ def ends_twice():
     prof.start()
     train(2)
     prof.stop()
-    said(prof.stop)
-    said(steps, prof, 2)
+    report(prof.stop)
+    report(steps, prof, 2)
 
 
 def steps_first():
-    said(steps, profile(), 2)
+    report(steps, profile(), 2)
     train(2)
 
 
@@ -184,7 +184,7 @@ def forks_in_block():
         train(2)
         if (child := os.fork()) == 0:
             train(1, "child")
-            said(prof.step)
+            report(prof.step)
             os._exit(0)
         print(os.waitpid(child, 0)[1])
         train(1)
@@ -208,7 +208,7 @@ def generated():
 
 def decorated():
     """A profiler is no decorator of torch's either."""
-    said(lambda: profile()(train)(1))
+    report(lambda: profile()(train)(1))
     train(2)
 
 
@@ -232,9 +232,9 @@ def subclassed():
 
 
 def odd_options():
-    said(lambda: profile(no_such_option=1))
-    said(lambda: profile(activities=["no activity"]))
-    said(lambda: profile(schedule=3).start())
+    report(lambda: profile(no_such_option=1))
+    report(lambda: profile(activities=["no activity"]))
+    report(lambda: profile(schedule=3).start())
     train(2)
 
 
@@ -259,7 +259,7 @@ def compiled_around():
         with profile():
             return (x @ weight).sum()
 
-    said(lambda: print(within(torch.ones(4, 4)).item()))
+    report(lambda: print(within(torch.ones(4, 4)).item()))
     train(2)
 
 

@@ -12,7 +12,7 @@ import torch
 from training import Model, digest, model, trainer
 
 
-def said(*values):
+def report(*values):
     print(*(value.item().hex() for value in values), flush=True)
 
 
@@ -29,7 +29,7 @@ def copied():
     other = copy.deepcopy(compiled)
     trains(model)
     trains(other._orig_mod)
-    said(other(torch.ones(2, 8)).sum())
+    report(other(torch.ones(2, 8)).sum())
 
 
 def pickled():
@@ -38,13 +38,13 @@ def pickled():
     own = trainer(model)
     for _ in range(4):
         print(own().hex())
-        said(compiled(torch.ones(2, 8)).sum())
+        report(compiled(torch.ones(2, 8)).sum())
         other = pickle.loads(pickle.dumps(compiled))
-        said(other(torch.ones(2, 8)).sum())
+        report(other(torch.ones(2, 8)).sum())
         file = io.BytesIO()
         torch.save(compiled, file)
         print(len(file.getvalue()))
-        said(torch.load(io.BytesIO(file.getvalue()), weights_only=False)(torch.ones(2, 8)).sum())
+        report(torch.load(io.BytesIO(file.getvalue()), weights_only=False)(torch.ones(2, 8)).sum())
 
 
 def moved():
@@ -52,7 +52,7 @@ def moved():
     compiled = torch.compile(model)
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float32):
         compiled.to(dtype)
-        said(compiled(torch.ones(2, 8, dtype=dtype)).sum().float())
+        report(compiled(torch.ones(2, 8, dtype=dtype)).sum().float())
         trains(model.to(torch.float32), 1)
 
 
@@ -68,18 +68,18 @@ def backends():
         compiled = torch.compile(model, backend=name)
         loss = compiled(torch.ones(2, 8)).sum()
         loss.backward()
-        said(loss)
+        report(loss)
     trains(model)
     print(seen)
 
 
 def exported():
     program = torch.export.export(model, (torch.ones(2, 8),))
-    said(program.module()(torch.ones(2, 8)).sum())
+    report(program.module()(torch.ones(2, 8)).sum())
     compiled = torch.compile(program.module())
     for _ in range(2):
         trains(model, 2)
-        said(compiled(torch.ones(2, 8)).sum())
+        report(compiled(torch.ones(2, 8)).sum())
     print(len(program.graph.nodes), sorted(program.graph_signature.parameters))
 
 
@@ -104,7 +104,7 @@ def packaged():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        said(loss)
+        report(loss)
 
 
 def transformed():
@@ -115,8 +115,8 @@ def transformed():
     jacobian = torch.compile(torch.func.jacrev(lambda x: x @ x))
     for _ in range(3):
         trains(model, 1)
-        said(each(model.first.detach(), torch.ones(3, 2, 8)).sum())
-        said(jacobian(torch.ones(3, 3)).sum())
+        report(each(model.first.detach(), torch.ones(3, 2, 8)).sum())
+        report(jacobian(torch.ones(3, 3)).sum())
 
 
 def checkpointed():
@@ -130,7 +130,7 @@ def checkpointed():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        said(loss)
+        report(loss)
     print(digest(outer))
 
 
@@ -154,7 +154,7 @@ def scanned():
         trains(model, 1)
         loss = compiled(torch.zeros(4), torch.arange(12.0).reshape(3, 4), weight)
         loss.backward()
-        said(loss, weight.grad.sum())
+        report(loss, weight.grad.sum())
         weight.grad = None
 
 
@@ -172,8 +172,8 @@ def branches():
     first, second = (torch.compile(each, fullgraph=True) for each in (chosen, loops))
     for _ in range(3):
         trains(model, 1)
-        said(first(torch.eye(4)).sum(), first(-torch.eye(4)).sum())
-        said(second(torch.eye(4) / 2)[1].sum())
+        report(first(torch.eye(4)).sum(), first(-torch.eye(4)).sum())
+        report(second(torch.eye(4) / 2)[1].sum())
 
 
 class Scaled(torch.Tensor):
@@ -206,7 +206,7 @@ def subclassed():
     compiled = torch.compile(lambda x: x @ weight)
     for _ in range(3):
         trains(model, 1)
-        said(compiled(torch.ones(2, 8)).sum())
+        report(compiled(torch.ones(2, 8)).sum())
 
 
 def distributed():
@@ -224,7 +224,7 @@ def distributed():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        said(loss.full_tensor())
+        report(loss.full_tensor())
     dist.destroy_process_group()
 
 
@@ -263,7 +263,7 @@ def packed_ahead():
     loaded = torch._inductor.aoti_load_package(path)
     for _ in range(3):
         trains(model, 1)
-        said(loaded(torch.ones(2, 8)).sum())
+        report(loaded(torch.ones(2, 8)).sum())
 
 
 globals()[sys.argv[1]]()

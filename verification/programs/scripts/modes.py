@@ -93,16 +93,16 @@ def recurses():
 
 def monitored():
     """The program's own tool, which hears no more and no less of what it disabled."""
-    heard = []
+    received = []
     monitoring = sys.monitoring
     monitoring.use_tool_id(4, "own")
     monitoring.register_callback(
-        4, monitoring.events.PY_START, lambda code, _: heard.append(code.co_name)
+        4, monitoring.events.PY_START, lambda code, _: received.append(code.co_name)
     )
     monitoring.set_local_events(4, evaluate.__code__, monitoring.events.PY_START)
     evaluates()
     monitoring.free_tool_id(4)
-    print(heard)
+    print(received)
 
 
 def trains(what=None):

@@ -113,12 +113,12 @@ def handled(name):
 
 def counted(name):
     """A handler that lets the program go on."""
-    heard = []
-    signal.signal(getattr(signal, name), lambda number, frame: heard.append(number))
+    received = []
+    signal.signal(getattr(signal, name), lambda number, frame: received.append(number))
     for _ in range(5):
         train(1)
         send(getattr(signal, name))
-    print(heard, digest())
+    print(received, digest())
 
 
 def alarm():

@@ -55,15 +55,15 @@ def loop():
     """An asyncio program with a signal handler of the loop's."""
 
     async def main():
-        heard = []
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.append, "heard")
+        received = []
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, received.append, "received")
         for number in range(6):
             print(step().hex(), flush=True)
             if number == 2:
                 os.kill(os.getpid(), signal.SIGUSR1)
             await asyncio.sleep(0)
         await asyncio.sleep(0.1)
-        print(heard, flush=True)
+        print(received, flush=True)
 
     asyncio.run(main())
 

@@ -66,13 +66,13 @@ def pool(context):
 
 def child_program(_):
     train(2)
-    said = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", "import sys; print(sys.argv, 'torch' in sys.modules); sys.exit(9)"],
         capture_output=True,
         text=True,
         check=False,
     )
-    print(said.returncode, said.stdout, said.stderr, flush=True)
+    print(printed.returncode, printed.stdout, printed.stderr, flush=True)
     train(3)
 
 

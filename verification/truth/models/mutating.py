@@ -36,13 +36,13 @@ class Layers(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList([Mutating(5) for _ in range(2)])
-        self.beside = Mutating(5)
+        self.other = Mutating(5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        beside = self.beside(x)
+        other = self.other(x)
         for layer in self.layers:
             x = layer(x)
-        x += beside
+        x += other
         return x.logsumexp(1)
 
 
@@ -50,7 +50,7 @@ class Checkpointed(Layers):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False)
-        return self.beside(x).mean(0)
+        return self.other(x).mean(0)
 
 
 class Views(nn.Module):

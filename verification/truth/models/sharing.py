@@ -91,8 +91,8 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(x)
         x = x + self.attention(y, y, y, need_weights=False)[0]
-        beside, weights = self.attention(x, y, y)
-        return self.layer(beside, x).sum((1, 2)) + weights.sum((1, 2))
+        neighbour, weights = self.attention(x, y, y)
+        return self.layer(neighbour, x).sum((1, 2)) + weights.sum((1, 2))
 
 
 class Parametrized(nn.Module):

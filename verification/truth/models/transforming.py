@@ -67,8 +67,8 @@ class MicroBatches(nn.Module):
     def _loss(self, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16):
             hidden = self.norm(self.body(x).tanh())
-            told = self.head(hidden)
-        return told.float().square().mean()
+            logits = self.head(hidden)
+        return logits.float().square().mean()
 
 
 def function_gradient() -> Made:

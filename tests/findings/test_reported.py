@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.findings.said import every, sections
+from tests.findings.reported import every, sections
 
 EVERY = every()
 

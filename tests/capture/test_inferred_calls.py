@@ -74,13 +74,13 @@ def test_no_call_is_attributed_elsewhere_and_what_runs_again_is_attributed_nowhe
         assert record is not None
         assert [s.kernel for s in record.call_sites] == [s.kernel for s in graph.call_sites]
         recorded = {node.name: node for node in graph.nodes}
-        told = {node.name: node for node in lines}
+        reported = {node.name: node for node in lines}
         again = {n.name for n in graph.nodes if n.lineage.partitioner_tag == "is_forward"}
         pairs = zip(library(record.call_sites), library(graph.call_sites), strict=True)
-        led = [(mine.nodes, site.nodes) for mine, site in pairs if mine.nodes]
-        assert [mine for mine, _ in led] == [own for _, own in led]
-        names = [name for mine, _ in led for name in mine if told[name].lineage.stack]
-        assert [last_line(told[n]) for n in names] == [last_line(recorded[n]) for n in names]
+        attributed = [(mine.nodes, site.nodes) for mine, site in pairs if mine.nodes]
+        assert [mine for mine, _ in attributed] == [own for _, own in attributed]
+        names = [name for mine, _ in attributed for name in mine if reported[name].lineage.stack]
+        assert [last_line(reported[n]) for n in names] == [last_line(recorded[n]) for n in names]
         assert not graph.is_backward or again.isdisjoint(names)
         counts.append((len(names), len(library(graph.call_sites))))
     (forward, all_of_forward), (backward, all_of_backward) = counts

@@ -13,11 +13,11 @@ from typing import Any
 from verification.faults.runs import Fault, Result
 from verification.faults.verdicts import FORBIDDEN, Verdict
 
-_SAID_CHARACTERS = 300
+_MESSAGE_CHARACTERS = 300
 _FORBIDDEN_CHARACTERS = 6000
 
 
-def tell(path: Path | None, script: str, fault: Fault, result: Result, found: Verdict) -> None:
+def record(path: Path | None, script: str, fault: Fault, result: Result, found: Verdict) -> None:
     """Add one failure to a file; of a forbidden one, how its run went.
 
     Args:
@@ -45,9 +45,9 @@ def _more(result: Result, found: Verdict) -> dict[str, object]:
     if found in FORBIDDEN:
         end = result.stderr[-_FORBIDDEN_CHARACTERS:]
         return {"code": result.code, "notes": result.notes, "files": result.files, "stderr": end}
-    if found in (Verdict.SAID, Verdict.LESS):
+    if found in (Verdict.NO_SESSION, Verdict.LESS):
         at = result.stderr.rfind("profiler-ext: ")
-        return {"said": result.stderr[at:][:_SAID_CHARACTERS]}
+        return {"message": result.stderr[at:][:_MESSAGE_CHARACTERS]}
     return {}
 
 
@@ -60,13 +60,15 @@ def rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Print what the files that are named say: by script and outcome, then by error."""
-    told = list(rows([Path(each) for each in sys.argv[1:]]))
+    reported = list(rows([Path(each) for each in sys.argv[1:]]))
     for key in ("script", "error"):
-        for (each, found), count in sorted(Counter((r[key], r["verdict"]) for r in told).items()):
+        for (each, found), count in sorted(
+            Counter((r[key], r["verdict"]) for r in reported).items()
+        ):
             print(f"{count:6} {each:18} {found}")
-    for found, count in Counter(row["verdict"] for row in told).most_common():
-        print(f"{count:6} {count / len(told):6.1%} {found}")
-    for row in (row for row in told if row["verdict"] in FORBIDDEN):
+    for found, count in Counter(row["verdict"] for row in reported).most_common():
+        print(f"{count:6} {count / len(reported):6.1%} {found}")
+    for row in (row for row in reported if row["verdict"] in FORBIDDEN):
         print(*(row[key] for key in ("verdict", "script", "function", "error", "call")))
 
 

@@ -12,7 +12,7 @@ from profiler_ext.sessions.merging import merge
 from tests.attribution.recordings import FIXTURES
 from tests.cases.neutral import FOLDER, SUFFIX
 
-SAID = Path(__file__).with_name("said.txt")
+REPORTED = Path(__file__).with_name("reported.txt")
 PLAIN = ("cg", "ckpt", "default", "llama", "user")
 
 
@@ -41,20 +41,20 @@ def every() -> dict[str, Callable[[], str]]:
 
 def sections() -> dict[str, str]:
     """Return the text of each session that was judged."""
-    parts = SAID.read_text().split("== ")[1:]
+    parts = REPORTED.read_text().split("== ")[1:]
     return dict(part.split("\n", 1) for part in parts)
 
 
 def _text(path: Path) -> str:
-    return _lines(profiler_ext.load(path).found)
+    return _lines(profiler_ext.load(path).recommendations)
 
 
 def _text_of_ranks(paths: list[Path]) -> str:
-    return _lines(merge([profiler_ext.load(path) for path in paths]).found)
+    return _lines(merge([profiler_ext.load(path) for path in paths]).recommendations)
 
 
-def _lines(told: Findings) -> str:
-    return "".join(f"{line}\n" for line in (*map(_line, told.found), _unjudged(told)))
+def _lines(findings: Findings) -> str:
+    return "".join(f"{line}\n" for line in (*map(_line, findings.ranked), _unjudged(findings)))
 
 
 def _line(finding: Finding) -> str:
@@ -68,6 +68,6 @@ def _line(finding: Finding) -> str:
     return f"{finding.rule} {part}{place}{in_module}{shared}"
 
 
-def _unjudged(told: Findings) -> str:
-    names = ", ".join(dict.fromkeys(each.rule for each in told.rules_skipped))
+def _unjudged(findings: Findings) -> str:
+    names = ", ".join(dict.fromkeys(each.rule for each in findings.rules_skipped))
     return f"not judged: {names or 'none'}"

@@ -29,14 +29,14 @@ GIVEN = torch.rand(4, 4)
 def tools(*ids: int) -> Iterator[list[int]]:
     """Others that hear of each line of ``one_line``, under ids of ``sys.monitoring``."""
     monitoring: Any = sys.monitoring
-    heard: list[int] = []
+    received: list[int] = []
     for each in ids:
         monitoring.use_tool_id(each, f"tool {each}")
-        callback = functools.partial(_observed, heard, each)
+        callback = functools.partial(_observed, received, each)
         monitoring.register_callback(each, monitoring.events.LINE, callback)
         monitoring.set_events(each, monitoring.events.LINE)
     try:
-        yield heard
+        yield received
     finally:
         for each in ids:
             monitoring.set_events(each, 0)
@@ -44,9 +44,9 @@ def tools(*ids: int) -> Iterator[list[int]]:
             monitoring.free_tool_id(each)
 
 
-def _observed(heard: list[int], tool: int, code: types.CodeType, _: int) -> None:
+def _observed(received: list[int], tool: int, code: types.CodeType, _: int) -> None:
     if code is one_line.__code__:
-        heard.append(tool)
+        received.append(tool)
 
 
 def one_line() -> None:
@@ -55,20 +55,20 @@ def one_line() -> None:
 
 @pytest.mark.parametrize("tool", [0, 1, 2, 5])
 def test_another_tool_hears_of_each_line_as_before_and_we_of_ours(tool: int) -> None:
-    with tools(tool) as heard:
+    with tools(tool) as received:
         found = briefly(one_line, "sin")
         one_line()
     assert found == [("sin", "other", "only")]
-    assert heard == [tool] * 3  # before the recording, in it, and after it
+    assert received == [tool] * 3  # before the recording, in it, and after it
 
 
 def test_where_no_tool_id_is_free_the_gap_says_so_and_nothing_is_taken_from_the_others() -> None:
     monitoring: Any = sys.monitoring
-    with tools(2, 3, 4) as heard:
+    with tools(2, 3, 4) as received:
         found = briefly(one_line, "sin")
         names = [monitoring.get_tool(each) for each in (2, 3, 4)]
     assert found == [("sin", "other", "gap lines_tool_taken")]
-    assert sorted(heard) == [2, 2, 3, 3, 4, 4]
+    assert sorted(received) == [2, 2, 3, 3, 4, 4]
     assert names == ["tool 2", "tool 3", "tool 4"]
 
 

@@ -12,22 +12,22 @@ from profiler_ext.exporters.perfetto.annotations import ColumnArgument, Texts
 from profiler_ext.exporters.perfetto.encoding import encode_rows
 
 
-def said(own: Sequence[ColumnArgument], row: int) -> dict[str, Any]:
+def arguments_of(own: Sequence[ColumnArgument], row: int) -> dict[str, Any]:
     """Return what the arguments of one row are read as."""
-    return said_by_rows(own, [row])[0]
+    return arguments_by_row(own, [row])[0]
 
 
-def said_by_rows(own: Sequence[ColumnArgument], rows: Sequence[int]) -> list[dict[str, Any]]:
+def arguments_by_row(own: Sequence[ColumnArgument], rows: Sequence[int]) -> list[dict[str, Any]]:
     """Return what the arguments of some rows, encoded together, are read as."""
     texts = Texts()
     fields = [each.cells(texts, np.array(rows)) for each in own]
     behind = np.zeros((len(rows), 1), np.uint8)
-    told, lengths = encode_rows([each for each in fields if each is not None], behind)
-    assert [len(each) - 1 for each in told] == lengths.tolist()
+    reported, lengths = encode_rows([each for each in fields if each is not None], behind)
+    assert [len(each) - 1 for each in reported] == lengths.tolist()
     sent = pb.TracePacket.FromString(texts.unsent()).interned_data
     names = {each.iid: each.name for each in sent.debug_annotation_names}
     words = {each.iid: each.str.decode() for each in sent.debug_annotation_string_values}
-    events = [pb.TrackEvent.FromString(each[:-1]) for each in told]
+    events = [pb.TrackEvent.FromString(each[:-1]) for each in reported]
     return [_arguments(event.debug_annotations, names, words) for event in events]
 
 

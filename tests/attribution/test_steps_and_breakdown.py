@@ -95,15 +95,15 @@ def test_what_has_no_level_is_kept_under_its_reason():
 def test_an_op_without_a_line_is_kept_under_the_reason_and_attributed_to_its_op():
     table = _table([_kernel(0, 10), _kernel(10, 5)], level="op", gap="lines_need_python_3_12")
     in_graph = table.start_ns == 10
-    ledger = break_down_steps(
+    breakdown = break_down_steps(
         _scoped(table, in_graph), _none(table), busy_spans(table), [Step.on_cpu(0, 0, 15)]
     )
-    assert ledger == (
+    assert breakdown == (
         BreakdownRow(0, 0, "compiled", "op", "lines_need_python_3_12", 5),
         BreakdownRow(0, 0, "eager", "op", "lines_need_python_3_12", 10),
         BreakdownRow(0, 0, "idle", None, "idle", 0),
     )
-    assert [fraction_of(ledger, level, "all") for level in ("line", "op", "none")] == [0, 1, 1]
+    assert [fraction_of(breakdown, level, "all") for level in ("line", "op", "none")] == [0, 1, 1]
 
 
 def _two_steps() -> Timeline:
@@ -153,8 +153,8 @@ def test_idle_spans_tell_what_the_cpu_did():
         _kernel(100, 50),
         _kernel(600, 100),
     ]
-    told = [(p.start_ns, p.duration_ns, p.cpu_activity) for p in idle_of(marks)]
-    assert told == [
+    reported = [(p.start_ns, p.duration_ns, p.cpu_activity) for p in idle_of(marks)]
+    assert reported == [
         (0, 100, "aten::outer"),
         (150, 450, "cudaDeviceSynchronize"),
     ]
@@ -183,7 +183,7 @@ def test_a_captured_graph_s_gaps_are_in_the_compiled_scope():
         timeline.triton("triton_poi_fused_a_0")
     graphs = graph((node("a", 1),), (triton("triton_poi_fused_a_0", "a"),))
     analysis = attribute(timeline.recording(graphs))
-    busy = [(line.scope, line.category) for line in analysis.ledger if line.scope != "idle"]
+    busy = [(line.scope, line.category) for line in analysis.breakdown if line.scope != "idle"]
     assert busy == [("compiled", "graph_not_captured"), ("compiled", "line")]
     assert_conserves(analysis)
 
