@@ -40,6 +40,8 @@ _MIN_COMPILED = 0.1
 _READ = "aten::_local_scalar_dense"
 # A loop's body has fewer lines; a model that runs several times has more
 _MAX_BODY_LAUNCHES = 48
+_LATE = 0.5  # of its launches a group that the CPU is late for has fewer on the critical path
+_SHORT_NS = 10_000
 _FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
 _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
 
@@ -67,7 +69,7 @@ class LaunchGroup:
     launches: Ints
     count: int  # of parameters, tensors or calls a step
     cpu_kept: Floats | float  # the part of the CPU's time since the launch before that is left
-    busy_kept: float  # the part of the device's time
+    busy_kept: Floats | float  # the part of the device's time
     saving_ns: int = 0
 
     def idle(self, facts: Facts) -> Ints:
@@ -114,13 +116,16 @@ def candidates_of(
 
 
 def _candidate(facts: Facts, group: LaunchGroup, summary: str, remedy: str) -> Candidate:
-    busy_ns = facts.median_per_step(group.launches, facts.launches.duration_ns[group.launches])
+    duration_ns = facts.launches.duration_ns[group.launches]
+    busy_ns = facts.median_per_step(group.launches, duration_ns)
+    gone_ns = ((1 - group.busy_kept) * duration_ns).astype(np.int64)
+    is_late = facts.pace.is_critical[group.launches].mean() < _LATE
     idle = group.idle(facts)
     idle_ns = median_per_step(facts, idle)
     return Candidate(
-        summary=summary,
+        summary=f"{'CPU launch-bound: ' if is_late else ''}{summary}",
         est_saving_ns=group.saving_ns,
-        busy_ns=int((1 - group.busy_kept) * busy_ns),
+        busy_ns=facts.median_per_step(group.launches, gone_ns),
         confidence=Confidence.ESTIMATED,
         remedy=remedy,
         location=group.location,
@@ -228,6 +233,12 @@ def _is_single(facts: Facts, launches: Ints) -> Rows:
     return np.array(is_torchs, np.bool_) & ~is_merged
 
 
+def _merged(facts: Facts, launches: Ints) -> Floats:
+    """Return the part of the device's time of launches that is left once they are one."""
+    # What is long has enough to do for the whole device, merged or not.
+    return np.where(facts.launches.duration_ns[launches] < _SHORT_NS, 0.5, 1.0)
+
+
 def _optimizer(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of an optimizer's ops of one parameter each, and all beside them."""
     single = launches[_is_single(facts, launches)]
@@ -242,7 +253,8 @@ def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         if facts.launches_per_step(own) >= _MIN_TENSORS:
             count = _usual_count(facts, own)
             if count >= _MIN_TENSORS:
-                yield LaunchGroup(Kind.TENSORS, _busiest(facts, own), own, count, 0.1, 0.5)
+                merged = _merged(facts, own)
+                yield LaunchGroup(Kind.TENSORS, _busiest(facts, own), own, count, 0.1, merged)
 
 
 def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
@@ -257,7 +269,8 @@ def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         count = median_low(lines.values()) * len(modules)
         # What has more launches in a round is no loop in a model, but a model in a loop.
         if facts.launches_per_step(own) <= _MAX_BODY_LAUNCHES * count:
-            yield LaunchGroup(Kind.CALLS, _busiest(facts, own), own, count, 1 / count, 0.5)
+            merged = _merged(facts, own)
+            yield LaunchGroup(Kind.CALLS, _busiest(facts, own), own, count, 1 / count, merged)
 
 
 def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:

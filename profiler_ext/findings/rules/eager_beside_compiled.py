@@ -41,7 +41,7 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
 
 def _late(facts: Facts, group: LaunchGroup) -> str:
     launches = facts.launches_per_step(group.launches)
-    return f"CPU launch-bound: eager ops next to compiled graphs ({launches:,} launches)"
+    return f"eager ops next to compiled graphs ({launches:,} launches)"
 
 
 def _is_significant(facts: Facts, launches: Ints) -> bool:

@@ -22,7 +22,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         launches = facts.launches_per_step(group.launches)
         updates = f"{name} updates {group.count:,} parameters one by one ({launches:,} launches)"
         is_fused = classes and set(classes) <= _FUSED
-        return f"CPU launch-bound: {updates}", f"{name}(..., fused=True)" if is_fused else _FOREACH
+        return updates, f"{name}(..., fused=True)" if is_fused else _FOREACH
 
     return candidates_of(facts, Kind.OPTIMIZER, texts)
 

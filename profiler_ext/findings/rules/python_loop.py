@@ -22,12 +22,12 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     def of_tensors(group: LaunchGroup) -> tuple[str, str]:
         launches = facts.launches_per_step(group.launches)
         over = f"a Python loop over {group.count:,} tensors ({launches:,} launches)"
-        return f"CPU launch-bound: {over}", _FOREACH
+        return over, _FOREACH
 
     def of_calls(group: LaunchGroup) -> tuple[str, str]:
         launches = facts.launches_per_step(group.launches)
         runs = f"a Python loop runs {group.count:,} times in a forward ({launches:,} launches)"
-        return f"CPU launch-bound: {runs}", _BATCHED
+        return runs, _BATCHED
 
     tensors = candidates_of(facts, Kind.TENSORS, of_tensors)
     calls = candidates_of(facts, Kind.CALLS, of_calls)
@@ -48,8 +48,8 @@ RULE = Rule(
     remedy="`torch._foreach_*` ops take a list of tensors; `clip_grad_norm_` uses them. Stack what "
     "a loop in a forward takes apart, so that one op does it all, or compile the loop.",
     saving="How much shorter the step would be in a replay in which a loop over tensors costs the "
-    "CPU a tenth, and one in a forward what one of its rounds costs; half of the device's time "
-    "for it is left. Larger savings of other groups of launches are replayed before it, so that "
-    "no time is saved twice.",
+    "CPU a tenth, and one in a forward what one of its rounds costs; half of the time of its "
+    "kernels below 10 us is left, and all of longer ones. Larger savings of other groups of "
+    "launches are replayed before it, so that no time is saved twice.",
     judge=_judge,
 )
