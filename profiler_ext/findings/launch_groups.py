@@ -298,11 +298,11 @@ def _line(place: Place) -> _Line:
 
 
 def _by_function(facts: Facts, launches: Ints) -> Iterator[Ints]:
-    """Yield the launches of each function, of those with a line."""
+    """Yield the launches of each function, of those with a line outside of a model."""
     functions: dict[tuple[str | None, str | None], list[int]] = {}
     for launch in launches.tolist():
         place = facts.place(launch)
-        if place.line is not None:
+        if place.line is not None and place.phase is Phase.OTHER:
             functions.setdefault((place.file, place.function), []).append(launch)
     return (np.array(own, np.int64) for own in functions.values())
 

@@ -98,7 +98,7 @@ def test_a_loop_over_tensors_is_one_finding_with_its_line():
     found = only(python_loop.RULE, looping(30))
     assert found.summary == "CPU launch-bound: a Python loop over 30 tensors (30 launches)"
     assert (found.location.file, found.location.line) == ("/train.py", 7)
-    assert found.remedy.startswith("torch._foreach_* ops")
+    assert found.remedy.startswith("torch's _foreach_* ops")
     assert 50 * US < found.est_saving_ns < 30 * 10 * US
 
 

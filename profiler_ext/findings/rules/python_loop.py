@@ -9,8 +9,8 @@ from profiler_ext.findings.launch_groups import Kind, LaunchGroup, candidates_of
 from profiler_ext.findings.rule import Candidate, Rule
 
 _FOREACH = (
-    "torch._foreach_* ops on the list of tensors (torch.nn.utils.clip_grad_norm_ for gradients, "
-    "torch._foreach_lerp_ for averages of parameters)"
+    "torch's _foreach_* ops on the list of tensors (torch.nn.utils.clip_grad_norm_ for gradients, "
+    "_foreach_lerp_ for averages of parameters)"
 )
 _BATCHED = (
     "one op on stacked tensors in place of the loop (torch.bmm over experts or heads, nn.LSTM "
@@ -45,8 +45,8 @@ RULE = Rule(
     because="Each op costs the CPU the same, however small its tensor. Loops over parameters "
     "(clipping, averages of weights, logged norms), experts, heads or time steps launch hundreds "
     "of kernels of a few microseconds.",
-    remedy="`torch._foreach_*` ops take a list of tensors; `clip_grad_norm_` uses them. Stack what "
-    "a loop in a forward takes apart, so that one op does it all, or compile the loop.",
+    remedy="Torch's `_foreach_*` ops take a list of tensors; `clip_grad_norm_` uses them. Stack "
+    "what a loop in a forward takes apart, so that one op does it all, or compile the loop.",
     saving="How much shorter the step would be in a replay in which a loop over tensors costs the "
     "CPU a tenth, and one in a forward what one of its rounds costs; half of the time of its "
     "kernels below 10 us is left, and all of longer ones. Larger savings of other groups of "

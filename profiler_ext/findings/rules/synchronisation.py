@@ -102,7 +102,7 @@ _REMEDY = (
     "tensor), or read it some steps later; log every hundredth step"
 )
 _LOOP_REMEDY = (
-    "one torch._foreach_* op on the list of tensors (torch.nn.utils.clip_grad_norm_ for "
+    "one _foreach_* op of torch on the list of tensors (torch.nn.utils.clip_grad_norm_ for "
     "gradients) in place of the loop, and no .item() in it: read one result some steps later"
 )
 
@@ -115,7 +115,7 @@ RULE = Rule(
     "that the device has not computed yet. The CPU loses the lead that would have hidden its "
     "launches.",
     remedy="Keep values on the device, accumulate them there and read them every hundredth step; "
-    "use masks instead of `nonzero`; replace a loop over tensors by one `torch._foreach_*` op; "
+    "use masks instead of `nonzero`; replace a loop over tensors by one `_foreach_*` op of torch; "
     "copy with `non_blocking=True` into pinned memory.",
     saving="How much shorter the step would be without such waits. The recorded steps are "
     "replayed with and without the waits and the reads of single values: the CPU is as fast as the "
