@@ -23,6 +23,9 @@
 #              graphs; no claim may be contradicted. Models made by hand, and those of transformers;
 #              --random 200 judges random programs instead, --settings names settings of torch's
 #              other than its defaults, --device cuda a GPU
+# make flaws [FLAWS="--only boolean_mask --out out/flaws"]    on a GPU, run flaws of public material and
+#              compare the recommendations with what remedying each flaw gains (verification/flaws);
+#              --tuned runs steps at their best settings, of which nothing large may be claimed
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
@@ -82,7 +85,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
+.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -157,6 +160,9 @@ eager-oracle:
 
 truth: $(TEST_READY)
 	$(RUN) -W ignore -m verification.truth $(TRUTH)
+
+flaws:
+	$(PYTHON) -m verification.flaws $(FLAWS)
 
 mutants: $(TEST_READY)
 	$(RUN) -m verification.mutants $(ROOM) $(MUTANTS)

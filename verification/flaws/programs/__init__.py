@@ -1,0 +1,63 @@
+"""The flaws as programs, each with a flawed and a remedied step, and the tuned programs."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from . import (
+    attention,
+    convolutions,
+    dtypes,
+    host,
+    inference,
+    optimizers,
+    products,
+    settings,
+    waits,
+)
+from . import tuned as tuned_programs
+from .program import Sizes, Step
+
+__all__ = ["TUNED", "Line", "Sizes", "Step", "builder", "marked_lines"]
+
+Line = tuple[str, int]
+"""Name of a file, and number of a line."""
+
+_MODULES = (
+    attention,
+    convolutions,
+    dtypes,
+    host,
+    inference,
+    optimizers,
+    products,
+    settings,
+    waits,
+)
+_MARK = re.compile(r"# flaw( in the next line)?: ([\w, ]+)$")
+
+TUNED: dict[str, Callable[[Sizes], Step]] = {
+    name: getattr(tuned_programs, name) for name in tuned_programs.__all__
+}
+
+
+def builder(name: str) -> Callable[[bool, Sizes], Step]:
+    """What makes the flawed or the remedied step of a flaw."""
+    makers = [getattr(module, name) for module in _MODULES if name in module.__all__]
+    (maker,) = makers
+    return maker
+
+
+@functools.cache
+def marked_lines(name: str) -> frozenset[Line]:
+    """The lines of the programs that are marked with this flaw."""
+    found = set()
+    for path in Path(__file__).parent.glob("*.py"):
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            mark = _MARK.search(text)
+            if mark and name in mark[2].split(", "):
+                found.add((path.name, number + (mark[1] is not None)))
+    return frozenset(found)

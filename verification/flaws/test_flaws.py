@@ -1,0 +1,121 @@
+"""The list of flaws is whole, its programs run, and its judge is right about rows made by hand."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from verification.flaws import programs, split
+from verification.flaws.catalogue import FLAWS
+from verification.flaws.judging import accepted_rules, judged, table, tuned_table
+from verification.flaws.measuring import found_again, measure, measure_tuned, sizes_of
+
+SAMPLE = random.Random(38).sample(sorted(FLAWS), 3)
+
+
+def test_the_split_is_drawn_from_the_seed_and_covers_all_flaws() -> None:
+    assert split.read() == split.draw(list(FLAWS), split.SEED)
+    assert sorted(name for half in split.read().values() for name in half) == sorted(FLAWS)
+
+
+def test_each_flaw_has_a_program_and_lines_unless_it_is_a_setting() -> None:
+    for name, flaw in FLAWS.items():
+        assert callable(programs.builder(name))
+        assert flaw.anywhere or programs.marked_lines(name), name
+
+
+def test_the_half_that_rules_are_written_on_is_mapped_to_rules() -> None:
+    assert set(split.read()["developing"]) <= set(accepted_rules()) <= set(FLAWS)
+
+
+def test_there_are_twenty_tuned_steps() -> None:
+    assert len(programs.TUNED) == 20
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_both_variants_of_a_flaw_run_and_compute_the_same(name: str, tmp_path: Path) -> None:
+    row = measure(name, sizes_of(is_tiny=True), tmp_path)
+    assert row["flawed_ms"] > 0 < row["remedied_ms"]
+    assert row["gain_ms"] == row["flawed_ms"] - row["remedied_ms"]
+    assert found_again(row, tmp_path) == row
+
+
+def test_a_tuned_step_runs(tmp_path: Path) -> None:
+    row = measure_tuned("dlrm_compiled", sizes_of(is_tiny=True), tmp_path)
+    assert row["step_ms"] > 0
+
+
+def finding(rule: str, line: int | None, saving_ms: float, file: str = "attention.py") -> dict:
+    return {
+        "rule": rule,
+        "file": file,
+        "line": line,
+        "saving_ms": saving_ms,
+        "saving_per": "step",
+        "summary": "",
+    }
+
+
+def row_of(*findings: dict, gain_ms: float = 4.0) -> dict:
+    return {
+        "name": "naive_attention",
+        "lines": [["attention.py", LINE]],
+        "flawed_ms": 20.0,
+        "remedied_ms": 20.0 - gain_ms,
+        "gain_ms": gain_ms,
+        "gain_interval_ms": [gain_ms - 0.1, gain_ms + 0.1],
+        "findings": list(findings),
+        "took_s": 1.0,
+    }
+
+
+ACCEPTED = {"naive_attention": ["unfused_attention"]}
+LINE = min(programs.marked_lines("naive_attention"))[1]
+
+
+def test_an_accepted_rule_at_the_line_names_the_flaw() -> None:
+    row = judged(row_of(finding("unfused_attention", LINE, 5.0)), ACCEPTED)
+    assert (row["named"], row["factor"], row["claims"]) == (True, 1.25, [])
+
+
+def test_another_rule_or_another_line_is_a_claim() -> None:
+    others = finding("launch_bound", LINE, 5.0), finding("unfused_attention", 1, 0.7)
+    small = finding("unfused_attention", 2, 0.5)
+    row = judged(row_of(*others, small), ACCEPTED)
+    assert (row["named"], row["factor"], row["claims"]) == (False, None, list(others))
+
+
+def test_only_the_first_five_recommendations_count() -> None:
+    first = [finding("launch_bound", None, 0.1)] * 5
+    row = judged(row_of(*first, finding("unfused_attention", LINE, 0.1)), ACCEPTED)
+    assert row["named"] is False
+
+
+def test_a_flaw_that_is_not_mapped_is_not_judged() -> None:
+    assert judged(row_of(), {})["named"] is None
+
+
+def test_a_flaw_without_a_gain_has_no_cost() -> None:
+    row = judged(row_of(gain_ms=0.05), ACCEPTED)
+    assert row["costs"] is False
+
+
+def test_the_table_has_a_row_for_each_flaw_and_sums_them_up() -> None:
+    rows = [
+        judged(row_of(finding("unfused_attention", LINE, 5.0)), ACCEPTED),
+        {"name": "no_tf32", "failure": "RuntimeError: a | b"},
+    ]
+    assert table(rows).splitlines()[2:] == [
+        "| naive_attention | 20.00 | 16.00 | 4.00 [3.90, 4.10] | yes | 5.00 | 1.25 |  |",
+        "| no_tf32 | | | | failed: RuntimeError: a \\| b | | | |",
+        "",
+        "Flaws that cost time: 1 of 2. Named with their line: 1. "
+        "Within a factor of 1.5: 1. Failed: 1.",
+    ]
+
+
+def test_the_table_of_tuned_steps_has_their_claims() -> None:
+    row = {"name": "gpt", "step_ms": 10.0, "findings": [finding("uncompiled", 7, 0.4)]}
+    assert tuned_table([row]).splitlines()[2:] == [
+        "| gpt | 10.00 | uncompiled 0.40 attention.py:7 |"
+    ]
