@@ -7,9 +7,10 @@ groups with a larger one, so that no time is saved twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from statistics import median_low
 
 import numpy as np
@@ -221,16 +222,26 @@ def _beside_compiled(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     own = own[_is_single(facts, own)]
     own = own[~facts.pace.is_critical[own]]  # its rule judges those by their device time
     if facts.launches_per_step(own) >= _MIN_EAGER:
-        lines = len({_line(facts.place(each))[:2] for each in own.tolist()})
+        places = np.unique(facts.main_place[own]).tolist()
+        lines = len({_line(facts.analysis.places[at])[:2] for at in places})
         yield LaunchGroup(Kind.EAGER, _busiest(facts, own), own, lines, 0.15, 1 - FUSED_AWAY)
 
 
 def _is_single(facts: Facts, launches: Ints) -> Rows:
     """Flag launches of torch's ops on one tensor, which no op on a list of tensors calls."""
-    outer = (facts.place(each).aten_op or "" for each in launches.tolist())
-    is_torchs = [op.startswith("aten") and not op.startswith(_MERGED_OPS) for op in outer]
     is_merged = flag_rows(_ops(facts, launches), lambda name: name.startswith(_MERGED_OPS))
-    return np.array(is_torchs, np.bool_) & ~is_merged
+    return _placed(facts, launches, lambda place: _is_of_one(place.aten_op or "")) & ~is_merged
+
+
+def _is_of_one(op: str) -> bool:
+    return op.startswith("aten") and not op.startswith(_MERGED_OPS)
+
+
+def _placed(facts: Facts, launches: Ints, predicate: Callable[[Place], bool]) -> Rows:
+    """Flag launches by their place."""
+    flags = np.array([*map(predicate, facts.analysis.places), False], np.bool_)
+    flagged: Rows = flags[facts.main_place[launches]]
+    return flagged
 
 
 def _merged(facts: Facts, launches: Ints) -> Floats:
@@ -264,7 +275,7 @@ def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         function = place.file, place.function, place.module_class
         rounds.setdefault(function, {})[_line(place)] = count
     for lines in rounds.values():
-        own = launches[[_line(facts.place(each)) in lines for each in launches.tolist()]]
+        own = launches[_placed(facts, launches, partial(_is_at, lines))]
         modules = {module for _, _, module in lines}
         count = median_low(lines.values()) * len(modules)
         # What has more launches in a round is no loop in a model, but a model in a loop.
@@ -293,6 +304,10 @@ def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
     return repeated
 
 
+def _is_at(lines: Container[_Line], place: Place) -> bool:
+    return _line(place) in lines
+
+
 def _line(place: Place) -> _Line:
     return place.file, place.line, place.module
 
@@ -300,11 +315,11 @@ def _line(place: Place) -> _Line:
 def _by_function(facts: Facts, launches: Ints) -> Iterator[Ints]:
     """Yield the launches of each function, of those with a line outside of a model."""
     functions: dict[tuple[str | None, str | None], list[int]] = {}
-    for launch in launches.tolist():
-        place = facts.place(launch)
+    for at, place in enumerate(facts.analysis.places):
         if place.line is not None and place.phase is Phase.OTHER:
-            functions.setdefault((place.file, place.function), []).append(launch)
-    return (np.array(own, np.int64) for own in functions.values())
+            functions.setdefault((place.file, place.function), []).append(at)
+    for places in functions.values():
+        yield launches[np.isin(facts.main_place[launches], places)]
 
 
 def _busiest(facts: Facts, launches: Ints) -> Location:
