@@ -278,30 +278,35 @@ def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         own = launches[_placed(facts, launches, partial(_is_at, lines))]
         modules = {module for _, _, module in lines}
         count = median_low(lines.values()) * len(modules)
-        # What has more launches in a round is no loop in a model, but a model in a loop.
-        if facts.launches_per_step(own) <= _MAX_BODY_LAUNCHES * count:
-            merged = _merged(facts, own)
-            yield LaunchGroup(Kind.CALLS, _busiest(facts, own), own, count, 1 / count, merged)
+        merged = _merged(facts, own)
+        yield LaunchGroup(Kind.CALLS, _busiest(facts, own), own, count, 1 / count, merged)
 
 
 def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
-    """Return the places that one forward runs often, and how often."""
+    """Return the places that one forward runs often, one time soon after the other."""
     is_forward = facts.launches.phase.where(Phase.FORWARD)[launches]
     forward, run = launches[is_forward], np.cumsum(~is_forward)[is_forward]
     place, ops = facts.main_place[forward], _ops(facts, forward).codes
     event = facts.launches.op_event[forward].filled(NO_ROW)
     calls: dict[tuple[int, int], dict[int, set[int]]] = {}
-    for at, of_run, op, of in zip(*(c.tolist() for c in (place, run, ops, event)), strict=True):
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    rows = zip(*(column.tolist() for column in (place, run, ops, event)), strict=True)
+    for position, (at, of_run, op, of) in enumerate(rows):
         calls.setdefault((at, of_run), {}).setdefault(op, set()).add(of)
+        spans[at, of_run] = spans.get((at, of_run), (position, 0))[0], position
     repeated: dict[Place, int] = {}
-    for (at, _), by_op in calls.items():
-        count, where = (
-            _least_frequent(np.array([*map(len, by_op.values())])),
-            facts.analysis.places[at],
-        )
-        if count >= _MIN_CALLS and where.line is not None:
+    for (at, of_run), by_op in calls.items():
+        count, where = _least_frequent(_lengths(by_op)), facts.analysis.places[at]
+        first, last = spans[at, of_run]
+        # With more launches from one time to the next it is no loop in a model, but one around it.
+        is_loop = count >= _MIN_CALLS and last - first <= _MAX_BODY_LAUNCHES * count
+        if is_loop and where.line is not None:
             repeated[where] = max(repeated.get(where, 0), count)
     return repeated
+
+
+def _lengths(by_op: dict[int, set[int]]) -> Ints:
+    return np.array([len(each) for each in by_op.values()], np.int64)
 
 
 def _is_at(lines: Container[_Line], place: Place) -> bool:

@@ -162,7 +162,7 @@ def test_a_loop_in_a_forward_counts_its_backward():
 
 def test_a_line_of_few_rounds_or_a_whole_model_in_each_is_no_loop():
     assert is_silent(python_loop.RULE, cells(6))
-    assert is_silent(python_loop.RULE, cells(10, body=40))
+    assert is_silent(python_loop.RULE, cells(10, body=60))
 
 
 def test_beside_compiled_graphs_eager_launches_are_to_be_compiled_too():
