@@ -25,6 +25,8 @@ Rows = npt.NDArray[np.bool_]
 _OUTLIER_RATIO = 2
 # The part of their time that is gone once they are compiled, by the trials of ``uncompiled``
 FUSION_SAVING: Final = 0.6
+# Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12
+FUSED_AWAY: Final = 2 / 3
 # From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
 _MUCH_COMPILED = 0.25
 _NATIVE = "at::native::"

@@ -21,6 +21,8 @@ from profiler_ext.findings.rules import (
     layout_conversion,
     misaligned_matmul,
     pageable_copy,
+    per_parameter_optimizer,
+    python_loop,
     recompilation,
     recompute,
     repeated_reduction,
@@ -34,6 +36,8 @@ from profiler_ext.findings.rules import (
 )
 
 RULES: Final[tuple[Rule, ...]] = (
+    per_parameter_optimizer.RULE,
+    python_loop.RULE,
     launch_bound.RULE,
     synchronisation.RULE,
     data_loader.RULE,
