@@ -3,9 +3,11 @@
 Each case has a step with a flaw and the same step without it. Both are timed in turn, round by
 round, in one process. Then the flawed one is recorded, and its rule tells how much is at stake; the
 other one is recorded too, and the rule must be silent there. A recording leaves a program slower
-where it waits for its CPU (``benchmarks/afterwards.py``), so one case a process tells most.
+where it waits for its CPU (``benchmarks/afterwards.py``), so one case a process tells most: with
+``--apart`` each has its own.
 
-    python benchmarks/findings.py [--tiny] [--rounds 7] [--only RULE ...] [--nth N] [--out DIR]
+    python benchmarks/findings.py [--tiny] [--rounds 7] [--only RULE ...] [--nth N] [--apart]
+        [--cases {rules,launches,unseen}] [--out DIR]
 
 Prints a table in Markdown, and writes the sessions and what it measured into DIR. It ends with 1
 where a prediction is wrong by more than a factor of two, or a rule speaks of the remedied step.
@@ -23,7 +25,9 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,8 @@ from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes
 from benchmarks.findings_outcomes import Outcome, outcome_of, table
 from benchmarks.flaws import CASES
 from benchmarks.flaws_eager import EAGER
+from benchmarks.flaws_library import HELD_OUT, LIBRARY
+from benchmarks.flaws_of_launches import LAUNCHES, LAUNCHES_UNSEEN
 from benchmarks.flaws_once import ONCE, OnceCase
 from benchmarks.flaws_tuned import TUNED
 from benchmarks.steps import Step, recorded, synchronize
@@ -45,6 +51,12 @@ WARM_UP = 4
 RECORDED = 5
 BLOCK_S = 0.15
 MOST_STEPS = 40
+# Beside those of each rule, launches and waits in loops; and such that no rule was fitted to
+CASES_BY_NAME: dict[str, tuple[Case | OnceCase, ...]] = {
+    "rules": (*CASES, *EAGER, *TUNED, *LIBRARY, *ONCE),
+    "launches": LAUNCHES,
+    "unseen": (*LAUNCHES_UNSEEN, *HELD_OUT),
+}
 
 
 def tried(case: Case | OnceCase, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
@@ -75,6 +87,12 @@ def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
     times = [_timed(pair, at) for at in range(rounds)]
     flawed, remedied = (_found(steps[name], kept[name]) for name in steps)
     return outcome_of(case.rule, case.words, (flawed, remedied), times)
+
+
+def _tried_apart(case: Case | OnceCase, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
+    """Try a case in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=enable) as pool:
+        return pool.submit(tried, case, sizes, rounds, out).result()
 
 
 def _folder(out: Path, case: Case) -> Path:
@@ -174,12 +192,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_options(parser, rounds=7)
     parser.add_argument("--once", help=argparse.SUPPRESS)
+    parser.add_argument("--cases", choices=CASES_BY_NAME, default="rules")
     options = parser.parse_args()
     enable()
     if options.once is not None:
         _tell_once(options.once, sizes_of(options))
         return 0
-    return tell((*CASES, *EAGER, *TUNED, *ONCE), options)
+    return tell(CASES_BY_NAME[options.cases], options)
 
 
 def enable() -> None:
@@ -195,6 +214,7 @@ def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--only", nargs="*", metavar="RULE")
     parser.add_argument("--nth", type=int, metavar="N", help="of those the one of this number")
+    parser.add_argument("--apart", action="store_true", help="each case in its own process")
     parser.add_argument("--out", type=Path)
 
 
@@ -213,7 +233,8 @@ def tell(cases: Sequence[Case | OnceCase], options: argparse.Namespace) -> int:
     print(table(()), end="", flush=True)
     outcomes = []
     for case in cases:
-        outcomes.append(tried(case, sizes, rounds, out))
+        try_one = _tried_apart if options.apart else tried
+        outcomes.append(try_one(case, sizes, rounds, out))
         print(table(outcomes[-1:]).splitlines()[-1], flush=True)
         if out is not None:
             outcomes_json = [asdict(outcome) for outcome in outcomes]

@@ -48,6 +48,7 @@ _FIXED_TYPES: tuple[type[Answer], ...] = (
     documents.Written,
     documents.Sessions,
     documents.JobAnswer,
+    documents.TryAnswer,
     documents.Failure,
     ComparisonAnswer,
     explained.Explanation,

@@ -22,7 +22,7 @@ help of each command, as `profiler-ext COMMAND --help` prints it:"""
 VARIABLES = """# Environment
 
 Environment variables and their defaults. Each is read in the process that it concerns;
-profiler_ext sets none of them but `KINETO_LOG_LEVEL`."""
+profiler_ext sets none of them but `KINETO_LOG_LEVEL`, and `PROFILER_EXT_TRY` for a child."""
 
 STATUSES_PAGE = """# Exit statuses
 

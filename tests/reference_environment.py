@@ -30,6 +30,11 @@ OURS = (
         "[those that are known](communication.md); `*` stands for any text",
     ),
     (
+        "PROFILER_EXT_TRY",
+        "",
+        "`1` in each run of `profiler-ext try`, which sets it for the script to read",
+    ),
+    (
         "PROFILER_EXT_STORE_BYTES",
         "536870912",
         "bytes of provenance to keep next to Inductor's cache; least recently used entries are "

@@ -300,6 +300,63 @@ class JobAnswer(Answer, frozen=True, kw_only=True, tag="job"):
     notes: Annotated[list[str], about("sentences: how the clocks were set, what is not known")]
 
 
+class TrialRow(Part, frozen=True, kw_only=True):
+    """What remedies won, measured in turn with the script without them."""
+
+    remedies: Annotated[list[str], about("what was patched in; none of what was not patched")]
+    on_top_of: Annotated[list[str], about("remedies on both sides: those kept before")]
+    verdict: Annotated[
+        str,
+        about(
+            "wins, changes the losses (faster, and not kept), no significant difference, slower, "
+            "breaks the script, or not applicable"
+        ),
+    ]
+    reason: Annotated[str | None, about("the script's last error, or why nothing was patched")]
+    children: Annotated[int, about("runs with these remedies, and as many without")]
+    base_step_ns: Annotated[int | None, about("step time without: mean of the runs' medians")]
+    step_ns: Annotated[int | None, about("step time with")]
+    gain: Annotated[float | None, about("part of base_step_ns that is saved; below 0 if slower")]
+    gain_low: Annotated[float | None, about("95% confidence interval of the gain")]
+    gain_high: float | None
+    base_peak_bytes: Annotated[
+        int | None, about("peak memory of the timed steps on a GPU, else of the process")
+    ]
+    peak_bytes: int | None
+    base_startup_ns: Annotated[int | None, about("until steps were steady, less those steps")]
+    startup_ns: int | None
+    losses: Annotated[str, about("identical, within tolerance, different or unknown")]
+    loss_difference: Annotated[float | None, about("largest relative difference of a loss")]
+    patched: Annotated[int, about("calls or objects that were patched, in the first run")]
+
+
+class HandEdit(Part, frozen=True, kw_only=True):
+    """A change that is not in the diff."""
+
+    remedy: str
+    edit: str
+    places: Annotated[list[str], about("file:line of what was patched")]
+    is_tried: Annotated[bool, about("it was measured and kept; else it cannot be patched in")]
+
+
+class TryAnswer(Answer, frozen=True, kw_only=True, tag="try"):
+    """Remedies that were measured on a script, and the edit to make."""
+
+    command: list[str]
+    steps: Annotated[int, about("timed steps of each run")]
+    pairs: Annotated[int, about("runs of each side")]
+    runs: Annotated[int, about("how often the script was run, to record it too")]
+    duration_ns: int
+    on_device: Annotated[bool, about("step times are by the device's clock")]
+    steps_by: Annotated[str, about("what ends a step")]
+    rows: list[TrialRow]
+    best: Annotated[list[str], about("the remedies to apply together")]
+    total: Annotated[TrialRow | None, about("the best set against the script as it is")]
+    diff: Annotated[str, about("unified diff of the user's files, empty where none can be written")]
+    edits: Annotated[list[HandEdit], about("what is not in the diff")]
+    notes: list[str]
+
+
 class Failure(Answer, frozen=True, kw_only=True, tag="failure"):
     """A question that was not answered."""
 

@@ -35,6 +35,7 @@ from profiler_ext.torch_compat.calling import (
     module_of,
     value_of,
 )
+from profiler_ext.torch_compat.import_hooks import ARTIFACTS
 from profiler_ext.torch_compat.process import is_module
 
 _ModulesByPath = dict[str, torch.nn.Module]
@@ -232,6 +233,9 @@ class Graphs(Protocol):
     def graphs(self) -> tuple[GraphInstance, ...]:
         """Return the graph instances."""
 
+    def when_imported(self, module: str, install: Callable[[], object]) -> None:
+        """Install further hooks once those of a module of torch's compiler are."""
+
 
 class CalledModules:
     """Marks each call with its graph and the calling module, and resolves module paths.
@@ -250,12 +254,17 @@ class CalledModules:
         self._known = KnownCalls()
         self._names: _Names = {}
         self._earlier_names = self._names
-        self._recorder = recorder
+        self._recorder, self._guard, self._is_over = recorder, guard, True
         self._patch = patches.Patch(points.ARTIFACT_CALL, Ranges(self._open_mark), guard)
 
     def watch(self) -> None:
-        """Mark calls from here on, if this torch supports it."""
-        if process.can_mark_calls():
+        """Mark calls of compiled graphs from here on, if this torch supports it."""
+        self._is_over = False
+        install = self._guard.callback("called modules", self._install)
+        self._graphs.when_imported(ARTIFACTS, install)
+
+    def _install(self) -> None:
+        if not self._is_over and process.can_mark_calls():
             self._event = process.event_type()
             self._patch.install()
 
@@ -268,6 +277,7 @@ class CalledModules:
 
     def leave(self) -> None:
         """Remove the hooks."""
+        self._is_over = True
         self._patch.remove()
         self._known.forget()
 

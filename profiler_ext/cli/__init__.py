@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from keyword import iskeyword
 from types import ModuleType
 
 from profiler_ext.cli.common import FAILED, STDOUT_CLOSED, Parser, help_group, print_message
@@ -20,13 +21,13 @@ from profiler_ext.signals import cleaned_up_on_signal
 from profiler_ext.version import VERSION
 
 _GROUPS = {
-    "record": ("run", "attach"),
+    "record": ("run", "attach", "try"),
     "read": ("open", "report", "explain", "diff", "cluster", "annotate", "serve"),
     "write": ("export", "merge"),
     "maintain": ("doctor", "cache", "seq-table", "completion", "skill"),
 }
 _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
-_LONG_LIVED = ("run", "serve", "cluster")
+_LONG_LIVED = ("run", "serve", "cluster", "try")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,7 +100,9 @@ def _with_options(parser: Parser, name: str) -> Parser:
 
 
 def _module(name: str) -> ModuleType:
-    return import_module(f"{__name__}.{name.replace('-', '_')}")
+    # A module of Python's keyword has an underscore after its name
+    own_name = f"{name}_" if iskeyword(name) else name.replace("-", "_")
+    return import_module(f"{__name__}.{own_name}")
 
 
 def _main_parser() -> Parser:

@@ -152,6 +152,8 @@ def _is_terminal(stream: IO[str] | None) -> bool:
 class Parser(argparse.ArgumentParser):
     """An argument parser that prints as the commands do."""
 
+    takes_program = False  # words after the first ``--`` are a program's, as the option ``program``
+
     def __init__(self, **options: Any) -> None:
         self._width = min(_WIDTH, shutil.get_terminal_size().columns)
         options["formatter_class"] = partial(
@@ -176,7 +178,13 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return what the words say; an unknown option gets a suggestion."""
+        program: list[str] = []
+        if self.takes_program and "--" in args:
+            at = args.index("--")
+            args, program = args[:at], [*args[at + 1 :]]
         options, unknown = self.parse_known_args(args, namespace)
+        if self.takes_program:
+            options.program = program
         if unknown:
             closest = _closest(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{closest}")

@@ -14,6 +14,7 @@ from profiler_ext.cli.common import (
     add_step,
     console,
     print_answer,
+    print_line,
     write,
 )
 
@@ -106,8 +107,18 @@ def _report(options: argparse.Namespace) -> int:
     if options.format == "json":
         print_answer(_answer(session, options), options)
     else:
+        if options.by is None and options.format == "text":
+            _print_trial(options)
         (_print_findings if options.findings else _print_table)(session, options)
     return ABOVE_LIMIT if _is_above(session, options.fail_above) else 0
+
+
+def _print_trial(options: argparse.Namespace) -> None:
+    """Print what was measured of the recommendations, before what is estimated."""
+    from profiler_ext.exporters.views.trials import trial_beside, trial_text
+
+    if (answer := trial_beside(options.session)) is not None:
+        print_line(f"Measured by profiler-ext try: {trial_text(answer)}")
 
 
 def _answer(session: Session | MergedSession, options: argparse.Namespace) -> Answer:

@@ -163,6 +163,22 @@ class Waits:
     is_for_value: Rows  # it is not the wait for a copy to the device
 
 
+@dataclass(frozen=True, slots=True)
+class Remedied:
+    """What a remedy leaves; parts for each launch of the analysis, 1 where it changes nothing."""
+
+    cpu: Floats  # of the CPU's work since the launch before
+    busy: Floats  # of the device's time
+    waits: Rows | None = None  # the waits that remain, of ``Replay.waits``; ``None`` for all
+
+    def joined(self, other: Remedied) -> Remedied:
+        """Return both as one; of a launch that both change the smaller part remains."""
+        waits = other.waits if self.waits is None else self.waits
+        if self.waits is not None and other.waits is not None:
+            waits = self.waits & other.waits
+        return Remedied(np.minimum(self.cpu, other.cpu), np.minimum(self.busy, other.busy), waits)
+
+
 class Replay:
     """The steps of a recording on one device, to be replayed.
 
@@ -174,12 +190,12 @@ class Replay:
         start_ns = np.minimum(pace.enqueued_ns, analysis.launches.start_ns)
         self._begin_ns = analysis.steps[0].cpu_start_ns
         is_own = (analysis.launches.device == device) & (start_ns >= self._begin_ns)
-        rows = np.flatnonzero(is_own)
+        rows, self._count = np.flatnonzero(is_own), len(is_own)
         copies = _awaited_copies(analysis, pace)
         events = analysis.recording.trace.events
         start_ns[copies] = events.start_ns[pace.call[copies]]
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
-        self._start_ns, self._busy_ns = start_ns[rows], pace.busy_ns[rows]
+        self._rows, self._start_ns, self._busy_ns = rows, start_ns[rows], pace.busy_ns[rows]
         # The latency of a launch behind others is unknown.
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
         self._launch_delay_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
@@ -190,13 +206,37 @@ class Replay:
         through_ns = (analysis.launches.start_ns + analysis.launches.duration_ns)[rows]
         self.recorded_ns = self._usual(np.maximum.accumulate(through_ns) - self._begin_ns)
 
-    def step_ns(self, slowdown: float, *, waits: bool = True) -> int:
-        """Return the usual step's time on the device in a replay."""
+    @property
+    def waits(self) -> Waits:
+        """The CPU's waits for the device, in order of time."""
+        return self._waits
+
+    @property
+    def unchanged(self) -> Remedied:
+        """What a remedy leaves that changes nothing."""
+        return Remedied(np.ones(self._count), np.ones(self._count))
+
+    def step_ns(self, slowdown: float, remedied: Remedied | None = None) -> int:
+        """Return the usual step's time on the device in a replay, with a remedy if given."""
         # The CPU is ahead by more or less, so its own steps vary more.
-        waited = self._waited_ns(slowdown, waits=waits)
-        ready_ns = self._work_ns / slowdown + self._launch_delay_ns + waited[self._waited]
-        run_ns = np.cumsum(self._busy_ns)
-        return self._usual(np.maximum.accumulate(ready_ns - run_ns + self._busy_ns) + run_ns)
+        work_ns, wait_work_ns, busy_ns = self._after(remedied)
+        at_launch = work_ns / slowdown + self._launch_delay_ns
+        counts = remedied.waits if remedied is not None and remedied.waits is not None else None
+        waited = self._waited_ns(at_launch, wait_work_ns / slowdown, busy_ns, counts)
+        ready_ns, run_ns = at_launch + waited[self._waited], np.cumsum(busy_ns)
+        return self._usual(np.maximum.accumulate(ready_ns - run_ns + busy_ns) + run_ns)
+
+    def _after(self, remedied: Remedied | None) -> tuple[Floats, Floats, Floats]:
+        """Return the CPU's work until each launch and wait, and the launches' device time."""
+        wait_work_ns = self._worked_ns(self._waits.start_ns).astype(np.float64)
+        work_ns, busy_ns = self._work_ns.astype(np.float64), self._busy_ns.astype(np.float64)
+        if remedied is None or not len(self._rows):
+            return work_ns, wait_work_ns, busy_ns
+        gone = 1 - remedied.cpu[self._rows]
+        gone_ns = np.cumsum(gone * np.diff(work_ns, prepend=work_ns[:1]))
+        at_waits_ns = np.interp(wait_work_ns, work_ns, gone_ns)
+        busy_ns = busy_ns * remedied.busy[self._rows]
+        return work_ns - gone_ns, wait_work_ns - at_waits_ns, busy_ns
 
     def _usual(self, through_ns: Floats | Ints) -> int:
         """Return the usual step time, given each launch's end."""
@@ -228,13 +268,12 @@ class Replay:
         """Whether the replay of the recorded steps takes as long as they did."""
         return abs(self.step_ns(1.0) - self.recorded_ns) <= MAX_REPLAY_ERROR * self.recorded_ns
 
-    def _waited_ns(self, slowdown: float, *, waits: bool) -> Floats:
+    def _waited_ns(
+        self, at_launch: Floats, at_wait: Floats, busy_ns: Floats, counts: Rows | None
+    ) -> Floats:
         """Return the CPU's total waiting time before the first wait and after each."""
         own, waited, through = self._waits, [0.0], 0.0
-        at_wait = self._worked_ns(own.start_ns) / slowdown
-        at_launch = self._work_ns / slowdown + self._launch_delay_ns
         bounds = np.searchsorted(self._start_ns, own.start_ns, side="right")
-        busy_ns = self._busy_ns
         # They then run one after the other without a break to the end of the last one.
         run_ns = np.append(0, np.cumsum(busy_ns))
         firsts = np.append(0, bounds)[: len(bounds)]
@@ -243,7 +282,7 @@ class Replay:
             slack_ns = (at_launch - run_ns[:-1])[: bounds[-1]]
             begins_ns[is_any] = np.maximum.reduceat(slack_ns, firsts[is_any])
         begins, runs = begins_ns + run_ns[firsts], run_ns[bounds] - run_ns[firsts]
-        counts = ~own.is_for_value | waits
+        counts = np.ones(len(bounds), np.bool_) if counts is None else counts
         for begin, run, at, lag, is_there in _rows(begins, runs, at_wait, own.lag_ns, counts):
             through = max(begin + waited[-1], through) + run
             left = max(through - at - waited[-1], 0.0) + lag

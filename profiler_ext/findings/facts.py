@@ -25,6 +25,8 @@ Rows = npt.NDArray[np.bool_]
 _OUTLIER_RATIO = 2
 # The part of their time that is gone once they are compiled, by the trials of ``uncompiled``
 FUSION_SAVING: Final = 0.6
+# Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12
+FUSED_AWAY: Final = 2 / 3
 # From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
 _MUCH_COMPILED = 0.25
 _NATIVE = "at::native::"
@@ -227,9 +229,24 @@ class Facts:
         all_places[shares.launch[~flags[shares.place]]] = False
         return all_places
 
+    def mainly(self, predicate: Callable[[Place], bool]) -> Rows:
+        """Return which launches have their largest share at a place of one kind."""
+        flags = np.array([*map(predicate, self.analysis.places), False], np.bool_)
+        result: Rows = flags[self.main_place]  # the last one where there is no place
+        return result
+
     def named(self, predicate: Callable[[str], bool]) -> Rows:
         """Return which launches have a name of one kind."""
         return flag_rows(self.launches.name, predicate)
+
+    def of_op(self, predicate: Callable[[str], bool]) -> Rows:
+        """Return which launches have an ``innermost_op`` of one kind."""
+        events, op = self.analysis.recording.trace.events, self.launches.op_event
+        by_place = self.mainly(lambda place: predicate(place.aten_op or ""))
+        flags = np.array([*map(predicate, events.name.strings), False], np.bool_)
+        by_event = flags[np.append(events.name.codes, -1)[op.filled(-1)]]
+        is_by_event = self.launches.scope.where(Scope.EAGER) & ~np.ma.getmaskarray(op)
+        return np.where(is_by_event, by_event, by_place)
 
     def in_steps(self, rows: Rows) -> Rows:
         """Return which of these launches were enqueued in a profiled step."""

@@ -162,6 +162,8 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         **torch_options: all other options of ``torch.profiler.profile``.
     """
 
+    _imports_compiler = True  # so that no step that is recorded has to
+
     @not_traced(IN_FULLGRAPH)
     def __init__(
         self,
@@ -181,7 +183,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         if setup_guard.run("enable", _is_late):
             warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
         capability_error = setup_guard.run(
-            "enable", _enable_capture, torch_options, strict, recompile
+            "enable", _enable_capture, torch_options, strict, recompile, self._imports_compiler
         )
         if capability_error is not None:
             raise capability_error
@@ -352,13 +354,14 @@ def _is_late() -> bool:
 
 
 def _enable_capture(
-    torch_options: dict[str, Any], strict: bool, recompile: bool
+    torch_options: dict[str, Any], strict: bool, recompile: bool, imports_compiler: bool
 ) -> TorchCapabilityError | None:
     """Switch capture on; return why this torch does not fit."""
     try:
         cpu_events = switch.is_cpu_only(torch_options)
         switch.enable(cpu_events=cpu_events, strict=strict, recompile=recompile)
-        switch.complete()
+        if imports_compiler:
+            switch.complete()
     except TorchCapabilityError as error:
         return error
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -116,6 +117,14 @@ def complete() -> None:
     """Install all hooks before a recording: importing torch's compiler takes long."""
     if _capture is not None:
         _capture.install_all()
+
+
+def when_imported(module: str, install: Callable[[], object]) -> None:
+    """Install further hooks once those of a module of torch's compiler are."""
+    if _capture is None:
+        install()
+    else:
+        _capture.when_imported(module, install)
 
 
 def disable() -> None:

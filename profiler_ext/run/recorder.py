@@ -268,6 +268,8 @@ class _StepMarkSwitch:
 
 
 class _RunProfiler(profile):
+    _imports_compiler = False  # a second for a script that compiles nothing
+
     def __init__(self, recorder: Recorder, **options: Any) -> None:
         self._recorder = recorder
         super().__init__(**options)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -23,6 +24,7 @@ from profiler_ext.python_lines.monitoring import Tool, python_without_monitoring
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.run.request import EndedBy, StepOn
 from profiler_ext.torch_compat import points, process, profilers
+from profiler_ext.torch_compat.import_hooks import DYNAMO
 from profiler_ext.torch_compat.patches import Hook, installed
 
 CALL_ENDS = "step ends"
@@ -316,9 +318,8 @@ class StepEnds:
         self.own = own  # profiler of the steps
         self._capture = capture
         # Dynamo would compile what a compiled optimizer's hook calls.
-        disabled: Any = torch.compiler.disable
-        self._on_end: Callable[[], object] = disabled(on_end)
-        self._on_restart: Callable[[bool], bool] = disabled(on_restart)
+        self._on_end = process.not_compiled(on_end)
+        self._on_restart = process.not_compiled(on_restart)
         self._step_on = step_on
         self._more = tuple(more)
         self._ender: object = None
@@ -333,6 +334,7 @@ class StepEnds:
         self._optimizer_ref: weakref.ref[Any] | None = None
         self._module_hooks: ModuleHooks | None = None
         self._hooks, self._call_hooks = ExitStack(), ExitStack()
+        self._is_watching = False
 
     @property
     def of(self) -> str:
@@ -357,8 +359,6 @@ class StepEnds:
             (points.PROFILER_STOP, self._profiler_stop),
         ]
         hooks: list[Hook] = [*own_profiler, *self._more]
-        if process.reports_frame_exit():
-            hooks.append((points.FRAME_EDGE, self._frame_edge))
         with ExitStack() as stack:
             stack.enter_context(installed(hooks, guard, lasting=True))
             watched = guard.callback(_OPTIMIZER, self._eager_optimizer)
@@ -366,6 +366,14 @@ class StepEnds:
             self._capture.on_optimizer_graph = self._compiled_optimizer
             self._watch_calls(guard)
             self._hooks = stack.pop_all()
+        self._is_watching = True
+        self._capture.when_imported(DYNAMO, partial(self._watch_frames, guard))
+
+    def _watch_frames(self, guard: Guard) -> None:
+        """Watch the calls of compiled functions: Dynamo is there."""
+        if self._is_watching and process.reports_frame_exit():
+            edge = (points.FRAME_EDGE, self._frame_edge)
+            self._hooks.enter_context(installed([edge], guard, lasting=True))
 
     def _watch_calls(self, guard: Guard) -> None:
         by = self._step_on.by
@@ -396,6 +404,7 @@ class StepEnds:
     def leave(self) -> None:
         """Remove the hooks."""
         self._capture.on_optimizer_graph = None
+        self._is_watching = False
         self.leave_calls()
         self._hooks.close()
 

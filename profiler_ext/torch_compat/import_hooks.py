@@ -14,6 +14,8 @@ from profiler_ext.isolation.guard import Guard
 
 DYNAMO, INDUCTOR = "torch._dynamo", "torch._inductor.compile_fx"
 """They import all other modules with hooks: Dynamo's, and Inductor's."""
+ARTIFACTS = "torch._inductor.output_code"
+"""What was compiled ahead of time runs with this alone."""
 IMPORT_HOOK = "arrivals"
 """The hook that installs the others."""
 

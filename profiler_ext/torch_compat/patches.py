@@ -85,6 +85,8 @@ class Patch:
 
         The original goes to the owner it came from: the program may have another there by now.
         """
+        if self._wrapper is None:
+            return
         with _STANDING.native:
             if inspect.getattr_static(self._owner, self.point.name, None) is self._wrapper:
                 setattr(self._owner, self.point.name, _beneath(self._original))

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import torch
 
 from profiler_ext.torch_compat import private
+from profiler_ext.torch_compat.import_hooks import DYNAMO, is_importing
 from profiler_ext.torch_compat.names import artifact_names, running_names
 
 
@@ -306,6 +307,33 @@ def compiled_callable(edge: FrameType) -> Any:
             break
         function = wrapped
     return function
+
+
+def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls a function that Dynamo compiles no frame of, without importing Dynamo.
+
+    ``torch.compiler.disable`` would import it; before the program does nothing is compiled.
+    """
+    disabled: Callable[..., Any] | None = None
+
+    def called(*args: Any) -> Any:
+        nonlocal disabled
+        if disabled is None:
+            if DYNAMO not in sys.modules or is_importing(DYNAMO):
+                return function(*args)
+            disabled = cast("Any", torch.compiler).disable(function)
+        return disabled(*args)
+
+    return called
+
+
+def compiled_optimizer(edge: FrameType) -> Any | None:
+    """Return the optimizer whose method ``step`` was given to ``torch.compile``, if it was one."""
+    if not running_names.COMPILING.is_available():
+        return None
+    owner = _attribute_or_none(running_names.COMPILING.given(edge), "__self__")
+    optimizer: type = torch.optim.Optimizer
+    return owner if issubclass(type(owner), optimizer) else None
 
 
 def live_artifacts() -> list[Any]:

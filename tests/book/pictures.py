@@ -145,7 +145,7 @@ def tensorboard(folder: Path) -> None:
 
 def terminal(folder: Path) -> None:
     """Draw what ``report`` prints of a training step."""
-    _svg(["report", str(SESSION), "--top", "8"], DOCS / "views" / "terminal.svg", marks.REPORT)
+    _svg(["report", str(SESSION)], DOCS / "views" / "terminal.svg", marks.REPORT)
 
 
 def notebook(folder: Path) -> None:
@@ -191,7 +191,8 @@ def _svg(words: list[str], target: Path, labels: dict[str, str]) -> None:
     with redirect_stdout(printed):
         cli.main(words)
     name = Path(words[1]).name.removesuffix(SUFFIX)
-    _draw(printed.getvalue(), " ".join((words[0], name, *words[2:])), target, labels)
+    shown = printed.getvalue().replace(words[1], name)
+    _draw(shown, " ".join((words[0], name, *words[2:])), target, labels)
 
 
 def _draw(printed: str, words: str, target: Path, labels: dict[str, str]) -> None:

@@ -34,20 +34,64 @@ print([type(finder).__name__ for finder in sys.meta_path if "Arrivals" in type(f
 """
 
 
-@pytest.mark.whole
-def test_a_program_that_imports_the_compiler_later_is_captured_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
+def ran(folder: Path, script: str, *words: str) -> str:
+    (folder / "script.py").write_text(script)
     done = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=tmp_path,
-        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
+        [sys.executable, *words, "script.py"],
+        cwd=folder,
+        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")},
         capture_output=True,
         text=True,
         check=True,
     )
-    graphs, printed, left = done.stdout.splitlines()
+    return done.stdout
+
+
+@pytest.mark.whole
+def test_a_program_that_imports_the_compiler_later_is_captured_all_the_same(tmp_path: Path) -> None:
+    graphs, printed, left = ran(tmp_path, SCRIPT).splitlines()
     assert graphs == "[(False, 'miss', True), (True, 'miss', True)]"
     assert (printed, left) == ("() True", "[]")
+
+
+PLAIN = """
+import sys, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(12):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+print("torch._inductor.compile_fx" in sys.modules)
+"""
+AHEAD = """
+import sys, torch
+with torch._dynamo.config.patch(enable_aot_compile=True):
+    compiled = torch.compile(torch.mm, fullgraph=True)  # a library call
+    made = compiled.aot_compile(((torch.ones(4, 4), torch.ones(4, 4)), {}))
+made.save_compiled_function("mm.bin")
+"""
+LOADED = """
+import torch, profiler_ext
+profiler_ext.enable(strict=True)
+with open("mm.bin", "rb") as file:
+    torch.compiler.load_compiled_function(file)(torch.ones(4, 4), torch.ones(4, 4))
+from profiler_ext.profiling import switch
+print([bool(graph.nodes) for graph in switch.current().graphs], switch.current().all_gaps)
+"""
+
+
+def test_a_run_of_a_program_that_compiles_nothing_imports_no_inductor(tmp_path: Path) -> None:
+    first, *_ = ran(tmp_path, PLAIN, "-m", "profiler_ext", "run").splitlines()
+    assert first == "False"
+    assert (tmp_path / "profile_out" / "session.pt.trace.json.gz").is_file()
+
+
+@pytest.mark.whole
+def test_what_was_compiled_ahead_of_time_is_captured_without_the_rest_of_inductor(
+    tmp_path: Path,
+) -> None:
+    ran(tmp_path, AHEAD)
+    assert ran(tmp_path, LOADED) == "[True] ()\n"
 
 
 @pytest.fixture
@@ -147,3 +191,17 @@ def test_no_import_fails_for_a_torch_that_does_not_fit_or_a_failure_of_ours(
     with pytest.warns(CaptureWarning, match="broken on purpose"):
         module: Any = import_module(holders[1])
     assert (module.__name__, [each.hook for each in guard.failures]) == (holders[1], ["arrivals"])
+
+
+def test_a_further_part_is_installed_after_those_that_wait_for_its_module(
+    holders: tuple[str, ...],
+) -> None:
+    done: list[str] = []
+    waiting = DeferredHooks([(holders[1], lambda: done.append("first"))], Guard(strict=True), print)
+    waiting.install()
+    waiting.add(holders[1], lambda: done.append("second"))
+    assert done == []
+    import_module(holders[1])
+    assert done == ["first", "second"]
+    waiting.add(holders[1], lambda: done.append("third"))
+    assert done == ["first", "second", "third"]

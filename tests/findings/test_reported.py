@@ -21,8 +21,18 @@ NOTHING_COMPILED = (
     *("synchronisation", "synchronisation.remedied", "unlike_siblings", "unlike_siblings.remedied"),
 )
 """They are eager, and their device is busy: 9 to 32% of a step."""
-AS_WELL = {"unlike_siblings": {"fp32_matmul"}, "unfused_attention": {"fp32_matmul"}}
-"""What one block has that is in float32, beside being unlike its siblings; attention too."""
+AS_WELL = {
+    "unlike_siblings": {"fp32_matmul"},
+    "unfused_attention": {"fp32_matmul", "misaligned_matmul"},
+    "tuned_llama": {"attention_backend"},
+    "eager_beside_compiled": {"launch_bound"},
+}
+"""What one block has that is in float32, beside being unlike its siblings; attention too. The
+vocabulary of BERT is odd, and transformers makes a mask for a compiled Llama (without an estimate).
+The small model that is compiled has no CUDA graphs.
+"""
+RULE_OF = {"far_from_roofline": "misaligned_matmul", "synchronisation_loop": "synchronisation"}
+"""Products far from it because of their sizes, for which there is a rule, and second sessions."""
 
 
 @pytest.mark.parametrize("name", [each for each in EVERY if each.startswith("findings ")])
@@ -34,8 +44,9 @@ def test_a_flaw_is_found_on_an_h200_and_neither_its_remedy_nor_a_tuned_model_has
     *found, _ = sections()[name].splitlines()
     expected = {"eager_beside_compiled"} if session in EAGER_LOSS else set()
     expected |= {"uncompiled"} if session in NOTHING_COMPILED else set()
+    expected |= AS_WELL.get(session, set())
     if not remedied and not rule.startswith("tuned_"):
-        expected |= {rule} | AS_WELL.get(rule, set())
+        expected |= {RULE_OF.get(rule, rule)}
     assert {line.split()[0] for line in found} == expected
 
 

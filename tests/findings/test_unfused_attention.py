@@ -23,12 +23,12 @@ def step(*ops: str) -> Analysis:
     return script.analysis()
 
 
-def test_two_thirds_of_what_is_launched_at_the_call_are_at_stake() -> None:
+def test_most_of_what_is_launched_at_the_call_are_at_stake() -> None:
     made = step("bmm", "_softmax", "baddbmm", "mul")
     found = only(
         unfused_attention.RULE, placed(made, bmm=FORWARD, _softmax=FORWARD, baddbmm=BACKWARD)
     )
-    assert (found.saving_per, found.est_saving_ns) == (SavingPer.STEP, 600 * US)
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.STEP, 765 * US)
     assert (found.location.file, found.location.line, found.location.code) == ("/m.py", 3, CODE)
     assert [each.value for each in found.evidence] == [3, 900 * US]
 
@@ -36,13 +36,13 @@ def test_two_thirds_of_what_is_launched_at_the_call_are_at_stake() -> None:
 def test_products_with_a_weight_at_the_same_line_are_not_counted() -> None:
     made = step("addmm", "mm", "bmm", "baddbmm")
     placed_there = placed(made, addmm=FORWARD, mm=BACKWARD, bmm=FORWARD, baddbmm=BACKWARD)
-    assert only(unfused_attention.RULE, placed_there).est_saving_ns == 400 * US
+    assert only(unfused_attention.RULE, placed_there).est_saving_ns == 510 * US
 
 
 def test_an_eager_call_is_reported_by_the_ops_within_it() -> None:
     whole = {"aten_op": "aten::scaled_dot_product_attention"}
     products = placed(step("bmm", "baddbmm"), bmm=FORWARD | whole, baddbmm=BACKWARD)
-    assert only(unfused_attention.RULE, products).est_saving_ns == 400 * US
+    assert only(unfused_attention.RULE, products).est_saving_ns == 510 * US
     kernel = step("_flash_attention_forward", "_flash_attention_backward")
     fused = placed(
         kernel, _flash_attention_forward=FORWARD | whole, _flash_attention_backward=BACKWARD
@@ -63,7 +63,32 @@ def test_attention_as_one_kernel_and_that_of_inference_are_left_alone() -> None:
     assert is_silent(unfused_attention.RULE, placed(step("bmm", "_softmax"), bmm=FORWARD))
 
 
-def test_products_and_a_softmax_that_the_model_writes_out_are_left_alone() -> None:
-    written = {**FORWARD, "code": "y = torch.softmax(q @ k.mT, -1) @ v"}
-    made = placed(step("bmm", "baddbmm"), bmm=written, baddbmm={**written, "phase": Phase.BACKWARD})
-    assert is_silent(unfused_attention.RULE, made)
+WRITTEN = ("bmm", "div", "_softmax", "add", "_softmax_backward_data", "baddbmm")
+
+
+def written(softmax_line: int = 4) -> Analysis:
+    """A step whose attention is three lines of a model, with a residual at the last."""
+    lines = dict(zip(WRITTEN, (3, 3, softmax_line, 5, softmax_line, 5), strict=True))
+    places = {
+        op: {
+            "file": "/m.py",
+            "line": line,
+            "code": "y = torch.softmax(scores, -1) @ v",
+            "module": "blocks.0.attention",
+            "phase": Phase.BACKWARD if op[:2] in ("ba", "_s") and "back" in op else Phase.FORWARD,
+        }
+        for op, line in lines.items()
+    }
+    places["baddbmm"]["phase"] = Phase.BACKWARD
+    return placed(step(*WRITTEN), **places)
+
+
+def test_attention_that_the_model_writes_out_is_reported_from_its_products_to_its_softmax() -> None:
+    found = only(unfused_attention.RULE, written())
+    # All but the addition, which may be a residual
+    assert found.est_saving_ns == int(0.85 * 5 * 300 * US)
+    assert "F.scaled_dot_product_attention" in found.remedy
+
+
+def test_a_softmax_far_from_batched_products_is_left_alone() -> None:
+    assert is_silent(unfused_attention.RULE, written(softmax_line=40))

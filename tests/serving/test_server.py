@@ -113,7 +113,7 @@ def test_a_session_is_found_opened_reported_and_explained(folders: Folders) -> N
 
 def test_findings_and_differences_are_reported(folders: Folders) -> None:
     found = asked(folders, "list_findings", session="base")
-    assert "far_from_roofline" in [each["rule"] for each in found["findings"]]
+    assert "misaligned_matmul" in [each["rule"] for each in found["findings"]]
     changed = asked(folders, "diff", base="base", head="head", by="kernel", top=3)
     assert changed["answer"] == "comparison"
     assert changed["device"]["delta_ns"] < 0

@@ -1,4 +1,4 @@
-"""The installing and removing of the hooks: Dynamo's with Dynamo, all others with Inductor.
+"""The installing and removing of the hooks, each with the part of torch's compiler that it is in.
 
 Source: ``torch/_dynamo/trace_rules.py``, ``add`` and ``SKIP_DIRS``.
 """
@@ -24,6 +24,7 @@ from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import Gap, GraphInstance
 from profiler_ext.torch_compat import behaviour, calling, inductor, names, points, process
 from profiler_ext.torch_compat.import_hooks import (
+    ARTIFACTS,
     DYNAMO,
     IMPORT_HOOK,
     INDUCTOR,
@@ -123,6 +124,10 @@ def is_dynamo_hook(hook: Hook) -> bool:
     return hook[0].module.startswith(DYNAMO + ".")
 
 
+def _is_artifact_hook(hook: Hook) -> bool:
+    return hook[0].module == ARTIFACTS
+
+
 class DeferredHooks:
     """The parts that are not installed yet."""
 
@@ -152,6 +157,14 @@ class DeferredHooks:
         self._install_imported()
         if self._parts:
             self._watcher = ImportWatcher(_HOOKED_MODULES, self._on_import, self._guard)
+
+    def add(self, module: str, install: Install) -> None:
+        """Install another part with those that wait for a module; now, if none does."""
+        waiting = [at for at, (name, _) in enumerate(self._parts, 1) if name == module]
+        if waiting:
+            self._parts.insert(waiting[-1], (module, install))
+        else:
+            install()
 
     def install_all(self) -> None:
         """Import what is waited for, and install all.
@@ -349,7 +362,11 @@ class Capture:
         """
         self._log.is_late = process.anything_compiled()
         self._observed = tuple(self._observations())
-        parts = ((DYNAMO, self._install_dynamo), (INDUCTOR, self._install_inductor))
+        parts = (
+            (DYNAMO, self._install_dynamo),
+            (ARTIFACTS, self._install_artifacts),
+            (INDUCTOR, self._install_inductor),
+        )
         self._parts = DeferredHooks(parts, self.guard, self._on_incompatible)
         self._hooks.callback(self._parts.stop_waiting)
         self._hooks.callback(self._cpu_kernels.restore)
@@ -358,6 +375,10 @@ class Capture:
         except BaseException:
             self.remove()
             raise
+
+    def when_imported(self, module: str, install: Install) -> None:
+        """Install further hooks once those of a module of torch's compiler are."""
+        self._parts.add(module, install)
 
     def install_all(self) -> None:
         """Import torch's compiler, and install what waits for it.
@@ -389,13 +410,18 @@ class Capture:
             hooks.enter_context(installed(timing.observations(), timing.guard))
             self._hooks.push(hooks.pop_all())
 
+    def _install_artifacts(self) -> None:
+        hooks = filter(_is_artifact_hook, self._observed)
+        self._hooks.enter_context(installed(hooks, self.guard))
+
     def _install_inductor(self) -> None:
         if lacks := problems():
             raise TorchCapabilityError(
                 f"torch {process.version()} does not fit capture: {'; '.join(lacks)}"
             )
         with ExitStack() as hooks:
-            rest = (each for each in self._observed if not is_dynamo_hook(each))
+            placed = (is_dynamo_hook, _is_artifact_hook)
+            rest = (hook for hook in self._observed if not any(is_of(hook) for is_of in placed))
             hooks.enter_context(installed(rest, self.guard))
             self._hooks.push(hooks.pop_all())
         if self._cpu_events:

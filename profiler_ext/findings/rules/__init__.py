@@ -5,6 +5,7 @@ from typing import Final
 from profiler_ext.findings.rule import Rule
 from profiler_ext.findings.rules import (
     allocating,
+    attention_backend,
     autotuning,
     compiling,
     data_loader,
@@ -18,7 +19,10 @@ from profiler_ext.findings.rules import (
     late_rank,
     launch_bound,
     layout_conversion,
+    misaligned_matmul,
     pageable_copy,
+    per_parameter_optimizer,
+    python_loop,
     recompilation,
     recompute,
     repeated_reduction,
@@ -32,6 +36,8 @@ from profiler_ext.findings.rules import (
 )
 
 RULES: Final[tuple[Rule, ...]] = (
+    per_parameter_optimizer.RULE,
+    python_loop.RULE,
     launch_bound.RULE,
     synchronisation.RULE,
     data_loader.RULE,
@@ -42,8 +48,10 @@ RULES: Final[tuple[Rule, ...]] = (
     late_rank.RULE,
     graph_break.RULE,
     fp32_matmul.RULE,
+    misaligned_matmul.RULE,
     far_from_roofline.RULE,
     unfused_attention.RULE,
+    attention_backend.RULE,
     uncompiled.RULE,
     eager_beside_compiled.RULE,
     autotuning.RULE,

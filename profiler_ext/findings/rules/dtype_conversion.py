@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -12,6 +13,8 @@ from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, launching
 from profiler_ext.kineto import classify
 from profiler_ext.records import analysis, events
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.rooflines.work import nodes_of
 
 _CONVERTS = re.compile(
     r"aten::(_to_copy|to|_autocast_to_\w+)|(aten|prims)\.(_to_copy|convert_element_type)\..*"
@@ -31,8 +34,41 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU, whose kernels do more than one thing")
     converts = facts.all_places(_converts) & ~facts.named(classify.is_memory_work)
     converts |= facts.named(_is_conversion)
-    launches = np.flatnonzero(facts.in_steps(converts & facts.all_places(_is_implicit)))
+    converts &= facts.all_places(_is_implicit)
+    launches = _without_mixed_precision(facts, np.flatnonzero(facts.in_steps(converts)))
     return (_candidate(facts, launches),) if len(launches) else ()
+
+
+def _without_mixed_precision(facts: Facts, rows: events.Ints) -> events.Ints:
+    """Leave out casts of what a compiled training graph gets or returns, once a step.
+
+    Autocast keeps parameters in float32 for the optimizer: each is read once to cast it, and its
+    gradient is written in float32.
+    """
+    graph, site = facts.launches.graph, facts.launches.call_site
+    # By place, too: equal blocks share a graph, each with parameters of its own
+    columns = (
+        each[rows].tolist() for each in (graph.filled(-1), site.filled(-1), facts.main_place)
+    )
+    calls = list(zip(*columns, strict=True))
+    steps, graphs = len(facts.analysis.steps), facts.analysis.recording.graphs
+    once = {
+        (graph, site, place)
+        for (graph, site, place), count in Counter(calls).items()
+        if min(graph, site) >= 0 and count <= steps
+        if not graphs[graph].is_inference and _is_border(graphs[graph], site)
+    }
+    return rows[np.array([call not in once for call in calls], np.bool_)]
+
+
+def _is_border(graph: GraphInstance, site: int) -> bool:
+    """Tell whether a call site reads the graph's inputs alone, or only makes its outputs."""
+    known = nodes_of(graph)
+    own = set(graph.call_sites[site].nodes)
+    read = {name for node in own & known.keys() for name in known[node].inputs} - own
+    if all(name not in known or known[name].target == "placeholder" for name in read):
+        return True
+    return not any(own & set(node.inputs) for node in known.values() if node.name not in own)
 
 
 def _converts(place: analysis.Place) -> bool:
@@ -79,7 +115,9 @@ RULE = Rule(
     means="Launches that only convert from one dtype to another, at lines without `.to()`, "
     "`.float()` or `dtype=`.",
     because="Under autocast each forward casts the parameters of its matrix products again, and "
-    "each backward casts their gradients back. Mixed dtypes in one expression are promoted.",
+    "each backward casts their gradients back. Mixed dtypes in one expression are promoted. Casts "
+    "of a compiled training step's parameters and gradients, once a step, are mixed precision "
+    "itself and not reported.",
     remedy="Keep parameters in the dtype of the computation (`model.to(torch.bfloat16)`, with an "
     "optimizer that keeps the state that it needs in float32). Under autocast several "
     "micro-batches in one `autocast` block share the cast parameters.",

@@ -8,6 +8,7 @@ import numpy as np
 
 from profiler_ext.findings import finding, rule
 from profiler_ext.findings.facts import (
+    FUSED_AWAY,
     CannotJudge,
     Facts,
     eager_kernels,
@@ -15,23 +16,32 @@ from profiler_ext.findings.facts import (
     launches_by_line,
     location_of,
 )
+from profiler_ext.findings.launch_groups import Kind, LaunchGroup, candidates_of
 from profiler_ext.records.events import Ints
 
 _MIN_LAUNCHES = 3
 _MIN_STEP_FRACTION = 0.03
-# Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12
-_FUSED_AWAY = 2 / 3
+_REMEDY = (
+    "torch.compile one function that calls the model and computes the "
+    "loss, so that these lines are fused too"
+)
 
 
 def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU")
-    if not is_partly_compiled(facts):
-        return ()
+    late = candidates_of(facts, Kind.EAGER, lambda group: (_late(facts, group), _REMEDY))
+    if not is_partly_compiled(facts) or isinstance(late, CannotJudge):
+        return late
     lines = [
         own for own in launches_by_line(facts, eager_kernels(facts)) if _is_significant(facts, own)
     ]
-    return (_candidate(facts, lines),) if lines else ()
+    return (*([_candidate(facts, lines)] if lines else []), *late)
+
+
+def _late(facts: Facts, group: LaunchGroup) -> str:
+    launches = facts.launches_per_step(group.launches)
+    return f"eager ops next to compiled graphs ({launches:,} launches)"
 
 
 def _is_significant(facts: Facts, launches: Ints) -> bool:
@@ -46,13 +56,10 @@ def _candidate(facts: Facts, lines: list[Ints]) -> rule.Candidate:
     return rule.Candidate(
         summary="unfused eager ops next to compiled graphs",
         est_saving_ns=int(
-            _FUSED_AWAY * facts.median_per_step(launches, facts.critical_ns(launches))
+            FUSED_AWAY * facts.median_per_step(launches, facts.critical_ns(launches))
         ),
         confidence=finding.Confidence.ESTIMATED,
-        remedy=(
-            "torch.compile one function that calls the model and computes the "
-            "loss, so that these lines are fused too"
-        ),
+        remedy=_REMEDY,
         location=location_of(facts.place(longest)),
         evidence=(*rule.count_and_time(facts, launches), finding.Figure("lines", len(lines))),
         launches=launches,
@@ -64,7 +71,8 @@ RULE = rule.Rule(
     title="Eager ops outside compiled graphs",
     means="At least a quarter of a step runs in compiled graphs, and outside of them three or "
     "more of torch's own kernels of one line, forward and backward, are on the critical path for "
-    "3% of the step.",
+    "3% of the step. Or 16 or more of these kernels are not, and the step waits for their "
+    "launches.",
     because="An eager op reads its operands from memory and writes its result there for the next "
     "op to read. Compiled, a chain of them becomes one kernel that reads and writes once. Most "
     "often it is the loss, because logits have one value for each token and word.",
@@ -73,6 +81,7 @@ RULE = rule.Rule(
     saving="Two thirds of the time of these launches on the critical path: a cross entropy of "
     "bfloat16 logits in float32 moves 36 bytes per logit eagerly, forward and backward, and 8 to "
     "12 fused; longer chains gain more. Matrix products, attention and the optimizer are not "
-    "included.",
+    "included. Of launches that the step waits for: how much shorter it would be in a replay that "
+    "leaves 15% of the CPU's time for them and a third of the device's.",
     judge=_judge,
 )

@@ -11,6 +11,7 @@ from profiler_ext.findings.collectives import overlaps_collective
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rules import misaligned_matmul
 from profiler_ext.records.events import Ints
 from profiler_ext.rooflines.compute_units import Bound
 
@@ -39,6 +40,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         )
     saved_ns = np.where(facts.pace.is_critical, facts.rooflines.could_save_ns.filled(0), 0)
     known &= facts.rooflines.bound.where(*_REMEDY) & ~overlaps_collective(facts)
+    known[misaligned_matmul.claimed(facts)] = False
     chosen = np.flatnonzero(facts.in_steps(known))
     result = sorted(_of_kernels(facts, chosen, saved_ns), key=lambda each: -each.est_saving_ns)
     return tuple(result[:_MAX_SHOWN])

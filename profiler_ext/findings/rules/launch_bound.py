@@ -18,12 +18,15 @@ from profiler_ext.findings.facts import (
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.launch_groups import Kind, LaunchGroup, idle_without_ns, launch_groups
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
-from profiler_ext.records.events import Ints
+from profiler_ext.kineto import classify, names
+from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import IdleCause, Scope
 
 _MIN_IDLE = 0.1
+_MIN_GRAPHS = 8  # fewer calls of compiled graphs a step are not what keeps the CPU
 _MIN_LAUNCHES = 5  # fewer launches are no stream of them that the CPU could be behind with
 _LINE_PART = 0.5
 _MAX_FRACTION = 0.5
@@ -42,6 +45,10 @@ _LAUNCHING = (
 _EAGER = "torch.compile(model, mode='reduce-overhead') for what runs eagerly; or a larger batch"
 _COMPILED = (
     "torch.compile(model, mode='reduce-overhead'), which replays CUDA graphs; or a larger batch"
+)
+_MANY_GRAPHS = (
+    "torch.compile the whole model as one graph (fullgraph=True shows each break), in place of its "
+    "parts; then mode='reduce-overhead', which replays CUDA graphs"
 )
 _CONTROL_FLOW = (
     "a larger batch; or torch.where in place of torch.cond and while_loop, which "
@@ -67,12 +74,25 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     rows = idle_pieces(facts, *_LAUNCHING)
     of_ns = facts.step_ns - facts.training.overhead_ns
     slower_ns = max(facts.training.overhead_ns - facts.profiler_ns, 0)
-    est_saving_ns = idle_per_step(facts, rows) - slower_ns
+    est_saving_ns = _beside_groups(facts, idle_per_step(facts, rows) - slower_ns)
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
     is_stream = facts.launches_per_step(launches) >= _MIN_LAUNCHES
     if not is_stream or est_saving_ns < _MIN_IDLE * of_ns:
         return ()
+    merged = [facts.idle_before(each.launches) for each in _groups(facts)]
+    rows = np.setdiff1d(rows, np.concatenate([NO_ROWS, *merged]))
     return (_candidate(facts, rows, (est_saving_ns, of_ns), launches),)
+
+
+def _beside_groups(facts: Facts, est_saving_ns: int) -> int:
+    """Return what of the idle time the launches cost that other rules do not speak of."""
+    merged_ns = sum(each.saving_ns for each in _groups(facts))
+    left_ns = est_saving_ns - merged_ns
+    return min(left_ns, idle_without_ns(facts)) if merged_ns else left_ns
+
+
+def _groups(facts: Facts) -> list[LaunchGroup]:
+    return [each for each in launch_groups(facts) if each.saving_ns and each.kind is not Kind.READS]
 
 
 def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints) -> Candidate:
@@ -83,6 +103,9 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
     is_python = python_ns > _MAX_FRACTION * median_per_step(facts, idle)
     remedy = _PYTHON if is_python else _remedy(facts, launches)
     fused = eager_kernels(facts) if remedy == _EAGER else NO_ROWS
+    fused = np.setdiff1d(
+        fused, np.concatenate([NO_ROWS, *(own.launches for own in _groups(facts))])
+    )
     eager_ns = facts.median_per_step(fused, facts.launches.duration_ns[fused])
     fused_ns = int(FUSION_SAVING * eager_ns)
     return Candidate(
@@ -98,6 +121,7 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
             *_figure_if_any("of it in such Python", python_ns if is_python else 0),
             *_figure_if_any("kernels of eager ops", eager_ns),
             *_of_step(facts, times_ns[1], launches),
+            *([Figure("compiled graphs a step", _graph_calls(facts))] * (remedy == _MANY_GRAPHS)),
         ),
         launches=fused,
         idle=idle,
@@ -150,7 +174,21 @@ def _remedy(facts: Facts, launches: Ints) -> str:
         for graph, site in rows
     ]
     has_control_flow = bool(sum(result) > _MAX_FRACTION * len(result))
-    return _CONTROL_FLOW if has_control_flow else _COMPILED
+    if has_control_flow:
+        return _CONTROL_FLOW
+    return _MANY_GRAPHS if _graph_calls(facts) >= _MIN_GRAPHS else _COMPILED
+
+
+def _graph_calls(facts: Facts) -> int:
+    """Return how many compiled graphs the usual step calls, their backward left out."""
+    events, steps = facts.analysis.recording.trace.events, facts.analysis.steps
+    is_call = flag_rows(events.name, classify.is_compiled_forward)
+    if not is_call.any():
+        is_call = flag_rows(events.name, names.is_graph_marker)
+    starts_ns = np.sort(events.start_ns[is_call])
+    bounds = np.array([(step.cpu_start_ns, step.cpu_end_ns) for step in steps])
+    begins, ends = np.searchsorted(starts_ns, bounds).T
+    return int(median_low((ends - begins).tolist()))
 
 
 def _is_of_branch(site: CallSite) -> bool:
@@ -175,8 +213,10 @@ RULE = Rule(
     title="GPU idle: the CPU is launch-bound",
     means="In more than a tenth of a step the device has finished all its work and waits for the "
     "CPU. The CPU does not wait for the device, load data or compile: it is on its way to the "
-    "next launch. If most of that time is Python that launches nothing for a millisecond or "
-    "longer, the finding says so and has another remedy.",
+    "next launch. Optimizers that update parameters one by one, Python loops and eager code next "
+    "to compiled graphs have rules of their own; this one is about the rest. If most of that time "
+    "is Python that launches nothing for a millisecond or longer, the finding says so and has "
+    "another remedy.",
     because="A launch costs the CPU several microseconds, an eager op with Python and the "
     "dispatcher tens of microseconds. If kernels are shorter than that, the device waits.",
     remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
@@ -186,8 +226,9 @@ RULE = Rule(
     "launch latency or the end of the step (see the causes of idle time), minus what profiling "
     "adds to it. The steps before the recording show how much that is, beyond the profiler's own "
     "idle time. Without them, the CPU is assumed to need 1.45 times as long for the rest of a "
-    "recorded step; 1.1 to 2.0 were measured. CUDA graphs leave some of it. If the remedy is to "
-    "compile, three fifths of the time of torch's own eager kernels are added, as in "
-    "`uncompiled`, because compiling fuses them.",
+    "recorded step; 1.1 to 2.0 were measured. CUDA graphs leave some of it. What "
+    "the rules of groups of launches save is subtracted, and no more is left than the device idles "
+    "in a replay without these groups. If the remedy is to compile, three fifths of the time of "
+    "torch's own eager kernels are added, as in `uncompiled`, because compiling fuses them.",
     judge=_judge,
 )

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from profiler_ext.findings.facts import (
     CannotJudge,
     Facts,
-    idle_by_line,
-    idle_pieces,
     idle_spans_per_step,
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.launch_groups import (
+    Kind,
+    LaunchGroup,
+    launch_groups,
+    lines_that_wait,
+    waits_in,
+)
+from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
 from profiler_ext.records.events import Ints
-from profiler_ext.records.vocabulary import IdleCause
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, which waits for no device")
-    rows = idle_pieces(facts, IdleCause.SYNCHRONISATION, IdleCause.AFTER_SYNCHRONISATION)
-    lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
+    lines = lines_that_wait(facts)
+    every_ns = sum(int(facts.analysis.idle.duration_ns[own].sum()) for own in lines.values())
     both_ns = _step_with_and_without_waits(facts)
     return tuple(
-        _candidate(facts, where, own, rows, both_ns)
+        _candidate(facts, where, own, every_ns, both_ns)
         for where, own in lines.items()
         if median_per_step(facts, own)
     )
@@ -37,35 +42,69 @@ def _step_with_and_without_waits(facts: Facts) -> tuple[int, int]:
     if facts.replay is None:
         return 0, 0
     slowdown = facts.training.slowdown
-    with_ns, without_ns = (facts.replay.step_ns(slowdown, waits=waits) for waits in (True, False))
+    without = replace(facts.replay.unchanged, waits=~facts.replay.waits.is_for_value)
+    with_ns, without_ns = (facts.replay.step_ns(slowdown, each) for each in (None, without))
     return max(with_ns, facts.busy_ns), max(without_ns, facts.busy_ns)
 
 
 def _candidate(
-    facts: Facts, where: Location, rows: Ints, every: Ints, both_ns: tuple[int, int]
+    facts: Facts, where: Location, rows: Ints, every_ns: int, both_ns: tuple[int, int]
 ) -> Candidate:
+    idle_ns = facts.analysis.idle.duration_ns
+    reads = (each.saving_ns for each in launch_groups(facts) if each.kind is Kind.READS)
+    loop = _loop(facts, where)
     location_text = "at unknown lines" if where == NOWHERE else "at this line"
-    idle_ns, with_ns = facts.analysis.idle.duration_ns, both_ns[0]
-    saved_part = (with_ns - both_ns[1]) / max(int(idle_ns[every].sum()), 1)
+    if loop is not None:
+        location_text = f"in a Python loop over {loop.count:,} tensors"
+    loop_ns = 0 if loop is None else loop.saving_ns
+    launches = NO_ROWS if loop is None else loop.launches
     return Candidate(
         summary=f"device synchronization {location_text}",
-        est_saving_ns=int(saved_part * idle_ns[rows].sum()),
+        est_saving_ns=int(sum(reads) * idle_ns[rows].sum() / max(every_ns, 1)) + loop_ns,
+        busy_ns=facts.median_per_step(launches, facts.launches.duration_ns[launches]),
         confidence=Confidence.ESTIMATED,
-        remedy=(
-            "remove what needs a device value at once (.item(), .cpu(), nonzero, "
-            "print, an if on a tensor), or read it some steps later; log every "
-            "hundredth step"
-        ),
+        remedy=_REMEDY if loop is None else _LOOP_REMEDY,
         location=where,
         evidence=(
             Figure("idle spans a step", idle_spans_per_step(facts, rows)),
             Figure("idle because of it, as recorded", median_per_step(facts, rows), FigureUnit.NS),
-            Figure("replayed, the step with all such waits", with_ns, FigureUnit.NS),
+            Figure("replayed, the step with all such waits", both_ns[0], FigureUnit.NS),
             Figure("and without", both_ns[1], FigureUnit.NS),
+            *_of_loop(facts, loop),
         ),
+        launches=launches,
         idle=rows,
     )
 
+
+def _loop(facts: Facts, where: Location) -> LaunchGroup | None:
+    """Return the loop over tensors that waits at a line."""
+    loops = (
+        each
+        for each in launch_groups(facts)
+        if (each.location.file, each.location.line) == (where.file, where.line)
+    )
+    return next((each for each in loops if waits_in(facts, each)), None)
+
+
+def _of_loop(facts: Facts, loop: LaunchGroup | None) -> tuple[Figure, ...]:
+    if loop is None:
+        return ()
+    return (
+        Figure("tensors that it loops over", loop.count),
+        Figure("launches of the loop", facts.launches_per_step(loop.launches)),
+        Figure("saved if one op did it", loop.saving_ns, FigureUnit.NS),
+    )
+
+
+_REMEDY = (
+    "remove what needs a device value at once (.item(), .cpu(), nonzero, print, an if on a "
+    "tensor), or read it some steps later; log every hundredth step"
+)
+_LOOP_REMEDY = (
+    "one _foreach_* op of torch on the list of tensors (torch.nn.utils.clip_grad_norm_ for "
+    "gradients) in place of the loop, and no .item() in it: read one result some steps later"
+)
 
 RULE = Rule(
     name="synchronisation",
@@ -76,12 +115,15 @@ RULE = Rule(
     "that the device has not computed yet. The CPU loses the lead that would have hidden its "
     "launches.",
     remedy="Keep values on the device, accumulate them there and read them every hundredth step; "
-    "use masks instead of `nonzero`; copy with `non_blocking=True` into pinned memory.",
+    "use masks instead of `nonzero`; replace a loop over tensors by one `_foreach_*` op of torch; "
+    "copy with `non_blocking=True` into pinned memory.",
     saving="How much shorter the step would be without such waits. The recorded steps are "
-    "simulated twice, with and without the waits: the CPU is as fast as the steps before the "
-    "recording show (1.45 times as fast as recorded, without them), and each launch starts once "
-    "the CPU has reached it and the device has finished those before it. Steps are measured from "
-    "one to the next on the device, because the CPU's lead varies. The gain is divided among the "
-    "lines by the idle time that each one causes. Waits for a copy to the device are not included.",
+    "replayed with and without the waits and the reads of single values: the CPU is as fast as the "
+    "steps before the recording show (1.45 times as fast as recorded, without them), and each "
+    "launch starts once the CPU has reached it and the device has finished those before it. Steps "
+    "are measured from one to the next on the device, because the CPU's lead varies. The gain is "
+    "divided among the lines by the idle time that each one causes. Where the line loops over "
+    "tensors, what `python_loop` would save is added: one op does it all, and nothing is read in "
+    "between. Waits for a copy to the device are not included.",
     judge=_judge,
 )

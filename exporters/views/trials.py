@@ -1,0 +1,71 @@
+"""What ``profiler-ext try`` measured, as text, and read where it lies beside a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from profiler_ext.errors import TraceError
+from profiler_ext.exporters.formats import FILE_NAME as SESSION_NAME
+from profiler_ext.exporters.json_output.documents import TrialRow, TryAnswer
+from profiler_ext.file_io import read_regular
+
+FILE_NAME = "try.json"
+"""The file of an answer, in the folder of the session."""
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+def trial_beside(session: Path) -> TryAnswer | None:
+    """Return what was tried after a session was recorded, if it lies in the session's folder.
+
+    Raises:
+        TraceError: It is no answer of ``profiler-ext try``.
+    """
+    folder = session if session.is_dir() else session.parent
+    path = folder / FILE_NAME
+    recorded = [*folder.glob(SESSION_NAME), *folder.glob(f"rank_*/{SESSION_NAME}")]
+    if not path.is_file() or not recorded:
+        return None
+    if path.stat().st_mtime_ns < max(each.stat().st_mtime_ns for each in recorded):
+        return None
+    try:
+        return msgspec.json.decode(read_regular(path, _MAX_BYTES), type=TryAnswer)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise TraceError(f"{path} is no answer of profiler-ext try: {error}; remove it") from error
+
+
+def trial_text(answer: TryAnswer) -> str:
+    """Return what remedies win together, in one sentence."""
+    took = f"{answer.runs} runs in {answer.duration_ns / 1e9:.0f} s"
+    if not answer.best:
+        return f"nothing won: leave the script as it is ({took})"
+    names = ", ".join(answer.best)
+    total = answer.total or next(
+        row for row in answer.rows if row.remedies == answer.best and not row.on_top_of
+    )
+    if total.gain is None:
+        return f"each of {names} wins, but together: {total.verdict}: {total.reason} ({took})"
+    times = f"{ms_text(total.base_step_ns)} to {ms_text(total.step_ns)} a step"
+    interval = f"{part_text(total.gain_low)} to {part_text(total.gain_high)}"
+    return (
+        f"best set: {names}: {times}, {part_text(total.gain)} less ({interval}), "
+        f"losses {losses_text(total)}: {total.verdict} ({took})"
+    )
+
+
+def losses_text(row: TrialRow) -> str:
+    """Return what a trial says of the losses, and how much they differ."""
+    if row.loss_difference is None or row.losses == "identical":
+        return row.losses
+    return f"{row.losses} ({row.loss_difference:.0e})"
+
+
+def ms_text(time_ns: int | None) -> str:
+    """Return a step time; those of a trial are all in milliseconds, to be compared."""
+    return "" if time_ns is None else f"{time_ns / 1e6:.2f} ms"
+
+
+def part_text(part: float | None) -> str:
+    """Return a gain as a percentage."""
+    return "" if part is None else f"{100 * part:.1f}%"

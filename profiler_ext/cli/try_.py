@@ -1,0 +1,260 @@
+"""``profiler-ext try``: measures remedies on an unmodified script, and writes the edit to make."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_ext.cli.common import (
+    DEFAULT,
+    Parser,
+    add_folder,
+    add_format,
+    positive_int,
+    print_answer,
+    print_line,
+    print_message,
+    write,
+)
+from profiler_ext.errors import UsageError
+from profiler_ext.run.program import Program
+from profiler_ext.run.request import Request, StepOn
+
+if TYPE_CHECKING:
+    from profiler_ext.exporters.json_output.documents import TrialRow, TryAnswer
+    from profiler_ext.trials.measuring import Script
+    from profiler_ext.trials.remedy import Remedy
+    from profiler_ext.trials.trying import Trials
+
+HELP = "measure what a change would win, with and without it"
+
+_STEPS, _PAIRS, _TIMEOUT_S = 20, 3, 600.0
+_PYTHON = re.compile(r"python[\d.]*")
+
+
+def add_options(parser: Parser) -> None:
+    """Add the command's options."""
+    parser.usage = "profiler-ext try [OPTION ...] [REMEDY ...] -- SCRIPT [ARGUMENT ...]"
+    parser.description = (
+        "Run an unmodified script in child processes, as it is and with a remedy patched in, in "
+        "turn, and compare the step times. Without names: record it, and try what its "
+        "recommendations propose, each on top of what has won."
+    )
+    parser.takes_program = True
+    parser.add_argument("remedies", nargs="*", metavar="REMEDY", help="what to try (see --list)")
+    parser.add_argument("--list", action="store_true", help="list the remedies")
+    parser.add_argument(
+        "--steps", type=positive_int, default=_STEPS, metavar="N",
+        help=f"steps to time in each run, once they are steady {DEFAULT}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pairs", type=int, default=_PAIRS, metavar="N",
+        help=f"runs with and without each remedy, 2 or more {DEFAULT}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--step-on",
+        default="",
+        metavar="WHAT",
+        help="what ends a step, as of `profiler-ext run` (default: as there)",
+    )
+    parser.add_argument(
+        "--copy", action="store_true",
+        help="run each child in a working copy of the script's folder",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=float, default=_TIMEOUT_S, metavar="S",
+        help=f"seconds after which a run is ended {DEFAULT}",
+    )  # fmt: skip
+    add_folder(parser)
+    add_format(parser, ("text", "json"))
+    parser.show_examples(
+        ("what the recommendations are worth", "profiler-ext try -- train.py --lr 3e-4"),
+        ("two remedies", "profiler-ext try tf32 fused_optimizer -- train.py"),
+        ("two ranks", "profiler-ext try -- torchrun --nproc-per-node 2 ddp.py"),
+    )
+    parser.set_defaults(command=_try, program=[])
+
+
+def _try(options: argparse.Namespace) -> int:
+    if options.list:
+        _print_list()
+        return 0
+    script = _script(options)
+    from profiler_ext.trials.measuring import Children
+    from profiler_ext.trials.trying import Trials, keep, named
+
+    remedies = named(options.remedies)
+    logs = options.output / "try_logs"
+    _make_folder(options, logs)
+    trials = Trials(Children(script, logs, print_message), options.pairs)
+    by_hand: Sequence[Remedy] = ()
+    if remedies:
+        _announce(trials, [each.name for each in remedies], options.pairs * (1 + len(remedies)))
+        trials.each_alone(remedies)
+    else:
+        by_hand = _try_findings(trials, options)
+    answer = trials.answer(by_hand)
+    written = keep(answer, options.output)
+    if options.format == "json":
+        print_answer(answer, options)
+    else:
+        _print(answer)
+        print_line("")
+        print_line(
+            f"written to {options.output}: {written.name}, try_logs (what the script printed)"
+        )
+    return 0
+
+
+def _try_findings(trials: Trials, options: argparse.Namespace) -> Sequence[Remedy]:
+    """Record the script and try what its findings propose; returns what cannot be patched in."""
+    from profiler_ext.trials.trying import proposed
+
+    words = " ".join(trials.children.script.words)
+    print_message(f"records {words} once, to see what to try; each run has {_variable()}")
+    error = trials.children.record(options.output, force=options.force)
+    if error is not None:
+        raise UsageError(f"{words} could not be recorded: {error}; see {trials.children.logs}")
+    remedies = proposed(options.output)
+    tried = [each for each in remedies if each.apply is not None]
+    if not tried:
+        trials.notes.append("no recommendation of the session has a remedy that can be patched in")
+        return remedies
+    most = 1 + (2 * options.pairs - 1) * len(tried) + 2 * options.pairs
+    _announce(trials, [each.name for each in tried], most)
+    trials.on_top(tried)
+    return [each for each in remedies if each.apply is None]
+
+
+def _announce(trials: Trials, names: Sequence[str], runs: int) -> None:
+    """Say what will be run, and how often."""
+    trials.children.expected = trials.children.count + runs
+    if len(names) > 1 and trials.children.count == 0:
+        runs, trials.children.expected = runs + 2 * trials.pairs, runs + 2 * trials.pairs
+    script = trials.children.script
+    place = "in copies of its folder" if script.copies else (
+        "in its own folder: what it writes is written each time (--copy)"
+    )  # fmt: skip
+    print_message(
+        f"runs {' '.join(script.words)} at most {runs} times {place}, each until its steps are "
+        f"steady and for {script.steps} more, with and without: {', '.join(names)}"
+    )
+
+
+def _variable() -> str:
+    from profiler_ext.trials.measuring import VARIABLE
+
+    return f"{VARIABLE}=1 in its environment"
+
+
+def _script(options: argparse.Namespace) -> Script:
+    """Read the words after ``--``, and check the options."""
+    from profiler_ext.trials.measuring import Script, parsed_launcher
+
+    if options.pairs < 2:
+        raise UsageError("--pairs takes 2 or more: one run of each says nothing of their spread")
+    words = list(options.program)
+    if words and _PYTHON.fullmatch(Path(words[0]).name):
+        del words[0]
+    if not words:
+        names = "".join(f"{each} " for each in options.remedies if not each.endswith(".py"))
+        raise UsageError(f"name the script after --: profiler-ext try {names}-- train.py")
+    is_launched = Path(words[0]).name == "torchrun"
+    launcher: tuple[str, ...] = ()
+    if is_launched:
+        launcher, words = parsed_launcher(words[1:])
+    is_module = words[:1] == ["-m"]
+    program = Program(words[is_module], tuple(words[is_module + 1 :]), is_module)
+    try:
+        step_on = StepOn.parsed(options.step_on) if options.step_on else StepOn()
+    except ValueError:
+        raise UsageError(f"--step-on {options.step_on} is not understood; see run --help") from None
+    Request(program, options.output, step_on=step_on).check()
+    return Script(
+        program,
+        launcher,
+        is_launched,
+        options.step_on,
+        options.steps,
+        options.timeout,
+        options.copy,
+    )
+
+
+def _make_folder(options: argparse.Namespace, logs: Path) -> None:
+    from profiler_ext.sessions.folder import check_folder
+
+    check_folder(options.output, force=options.force or bool(options.remedies))
+    check_folder(logs, force=True)
+    for old in logs.glob("*.log"):
+        old.unlink()
+
+
+def _print_list() -> None:
+    from profiler_ext.trials import REMEDIES
+
+    for title, is_tried in (("remedies", True), ("only by hand", False)):
+        lines = (
+            f"  {each.name:27} {each.title}\n{'':30}{each.edit}\n"
+            for each in REMEDIES
+            if (each.apply is not None) is is_tried
+        )
+        write(f"{title}:\n{''.join(lines)}")
+
+
+def _print(answer: TryAnswer) -> None:
+    """Print what was measured, and the edit to make."""
+    from profiler_ext.exporters.views.trials import trial_text
+
+    measured = [row for row in answer.rows if row.step_ns is not None]
+    if measured:
+        _print_table(measured)
+    for row in answer.rows:
+        if row.step_ns is None:
+            print_line(f"{row.remedies[0]}: {row.verdict}: {row.reason}")
+    print_line("")
+    print_line(trial_text(answer))
+    for note in answer.notes:
+        print_line(note)
+    if answer.diff:
+        write(f"\n{answer.diff}")
+    for edit in answer.edits:
+        places = f" ({', '.join(edit.places)})" if edit.places else ""
+        tried = "" if edit.is_tried else ", which cannot be tried from outside"
+        print_line(f"edit by hand: {edit.edit}{places}: {edit.remedy}{tried}")
+
+
+_COLUMNS = "{:27} {:>10} {:>10} {:>7}  {:17} {}"
+
+
+def _print_table(rows: Sequence[TrialRow]) -> None:
+    from profiler_ext.exporters.views.trials import losses_text, ms_text, part_text
+
+    header = ("remedy", "without", "with", "gain", "95% interval", "verdict")
+    print_line(_COLUMNS.format(*header))
+    for row in rows:
+        name = "+".join(row.remedies)
+        interval = f"{part_text(row.gain_low)} to {part_text(row.gain_high)}"
+        shown = f"+ {name}" if row.on_top_of else name
+        times = (ms_text(row.base_step_ns), ms_text(row.step_ns), part_text(row.gain))
+        print_line(_COLUMNS.format(shown, *times, interval, row.verdict))
+        print_line(f"    losses {losses_text(row)}{_memory(row)}{_seconds(row)}")
+
+
+def _memory(row: TrialRow) -> str:
+    """Return the peak memory, and how much more that is."""
+    if row.peak_bytes is None or row.base_peak_bytes is None:
+        return ""
+    change = (row.peak_bytes - row.base_peak_bytes) / 1e6
+    return f", peak memory {row.peak_bytes / 1e6:,.0f} MB ({change:+,.0f})"
+
+
+def _seconds(row: TrialRow) -> str:
+    """Return how long it takes until steps are steady, and how much longer that is."""
+    if row.startup_ns is None or row.base_startup_ns is None:
+        return ""
+    change = (row.startup_ns - row.base_startup_ns) / 1e9
+    return f", start-up {row.startup_ns / 1e9:.1f} s ({change:+.1f})"

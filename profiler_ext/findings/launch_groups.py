@@ -1,0 +1,353 @@
+"""Groups of launches that one change of the program would merge: whose launches a step waits for.
+
+An optimizer that updates parameters one by one, a Python loop over tensors, a loop within a
+forward. Each group's saving is that of a replay in which its launches are merged, on top of the
+groups with a larger one, so that no time is saved twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import partial
+from statistics import median_low
+
+import numpy as np
+
+from profiler_ext.findings.critical_path import NO_ROW, Floats, Remedied
+from profiler_ext.findings.facts import (
+    FUSED_AWAY,
+    CannotJudge,
+    Facts,
+    Rows,
+    eager_kernels,
+    idle_by_line,
+    idle_pieces,
+    location_of,
+    median_per_step,
+)
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.rule import Candidate
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Interned, Ints, flag_rows
+from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
+
+_MIN_OPTIMIZER_LAUNCHES = 32
+_MIN_CALLS = 8  # fewer calls of a line in one forward are no loop
+_MIN_TENSORS = 16
+_MIN_EAGER = 16
+_MIN_COMPILED = 0.1
+_READ = "aten::_local_scalar_dense"
+# A loop's body has fewer lines; a model that runs several times has more
+_MAX_BODY_LAUNCHES = 48
+_LATE = 0.5  # of its launches a group that the CPU is late for has fewer on the critical path
+_SHORT_NS = 10_000
+_FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
+_MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
+
+
+_Line = tuple[str | None, int | None, str | None]
+_Function = tuple[str | None, str | None, str | None]
+
+
+class Kind(Enum):
+    """Whose launches a group has."""
+
+    OPTIMIZER = auto()  # an optimizer that updates parameters one by one
+    TENSORS = auto()  # a loop over tensors outside of forward and backward
+    CALLS = auto()  # a loop in a forward
+    EAGER = auto()  # what runs eagerly next to compiled graphs
+    READS = auto()  # reads of single values, for which the CPU waits
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchGroup:
+    """Launches that one change would merge."""
+
+    kind: Kind
+    location: Location  # the line with most of them
+    launches: Ints
+    count: int  # of parameters, tensors or calls a step
+    cpu_kept: Floats | float  # the part of the CPU's time since the launch before that is left
+    busy_kept: Floats | float  # the part of the device's time
+    saving_ns: int = 0
+
+    def idle(self, facts: Facts) -> Ints:
+        """Return the pieces of idle time that its launches ended."""
+        return facts.idle_before(self.launches)
+
+
+def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
+    """Return the groups of a session, the largest saving first."""
+    return _once(facts).groups
+
+
+def idle_without_ns(facts: Facts) -> int:
+    """Return the device's idle time in a step without all groups, in a replay."""
+    return _once(facts).idle_ns
+
+
+def lines_that_wait(facts: Facts) -> dict[Location, Ints]:
+    """Return the idle pieces that each line causes at which the CPU waits for the device."""
+    rows = idle_pieces(facts, IdleCause.SYNCHRONISATION, IdleCause.AFTER_SYNCHRONISATION)
+    return idle_by_line(facts, rows, facts.analysis.idle.cause_place)
+
+
+def waits_in(facts: Facts, group: LaunchGroup) -> bool:
+    """Tell whether the group is a loop whose line waits for each of its tensors."""
+    waiting = {(each.file, each.line) for each in lines_that_wait(facts)}
+    own = group.location.file, group.location.line
+    is_read = flag_rows(_ops(facts, group.launches), lambda name: name == _READ)
+    return group.kind is Kind.TENSORS and bool(is_read.any()) and own in waiting
+
+
+def _once(facts: Facts) -> _Replayed:
+    return facts.analysis.derived.once("launch groups", lambda: _replayed(facts))
+
+
+def candidates_of(
+    facts: Facts, kind: Kind, make: Callable[[LaunchGroup], tuple[str, str]]
+) -> Iterable[Candidate] | CannotJudge:
+    """Return a candidate for each group of a kind, with the summary and remedy made for it."""
+    if not facts.on_device:
+        return CannotJudge("the launches ran on the CPU, which waits for no launch")
+    groups = (each for each in launch_groups(facts) if each.kind is kind and each.saving_ns)
+    return [_candidate(facts, each, *make(each)) for each in groups if not waits_in(facts, each)]
+
+
+def _candidate(facts: Facts, group: LaunchGroup, summary: str, remedy: str) -> Candidate:
+    duration_ns = facts.launches.duration_ns[group.launches]
+    busy_ns = facts.median_per_step(group.launches, duration_ns)
+    gone_ns = ((1 - group.busy_kept) * duration_ns).astype(np.int64)
+    is_late = facts.pace.is_critical[group.launches].mean() < _LATE
+    idle = group.idle(facts)
+    idle_ns = median_per_step(facts, idle)
+    return Candidate(
+        summary=f"{'CPU launch-bound: ' if is_late else ''}{summary}",
+        est_saving_ns=group.saving_ns,
+        busy_ns=facts.median_per_step(group.launches, gone_ns),
+        confidence=Confidence.ESTIMATED,
+        remedy=remedy,
+        location=group.location,
+        evidence=(
+            Figure("launches a step", facts.launches_per_step(group.launches)),
+            Figure("they take", busy_ns, FigureUnit.NS),
+            Figure("idle before them, as recorded", idle_ns, FigureUnit.NS),
+        ),
+        launches=group.launches,
+        idle=idle,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """The groups with their savings, and the step that is left without all of them."""
+
+    groups: tuple[LaunchGroup, ...]
+    idle_ns: int  # of the device in that step
+
+
+def _replayed(facts: Facts) -> _Replayed:
+    """Replay the step without one group after the other, that of the largest saving first."""
+    replay, slowdown = facts.replay, facts.training.slowdown
+    if replay is None:
+        return _Replayed((), facts.idle_ns)
+
+    def step_ns(each: Remedied) -> tuple[int, int]:
+        busy_ns = facts.busy_ns * _busy_part(facts, each)
+        return max(replay.step_ns(slowdown, each), int(busy_ns)), int(busy_ns)
+
+    groups, left, now = [], list(_groups(facts)), replay.unchanged
+    now_ns, busy_ns = step_ns(now)
+    while left:
+        after = [now.joined(_remedied(facts, each)) for each in left]
+        took_ns = [step_ns(each) for each in after]
+        best = min(range(len(left)), key=lambda at: took_ns[at])
+        groups.append(replace(left.pop(best), saving_ns=max(now_ns - took_ns[best][0], 0)))
+        now, now_ns, busy_ns = after[best], min(now_ns, took_ns[best][0]), took_ns[best][1]
+    return _Replayed(tuple(groups), max(now_ns - busy_ns, 0))
+
+
+def _busy_part(facts: Facts, remedied: Remedied) -> float:
+    duration_ns = np.where(facts.launches.in_steps, facts.launches.duration_ns, 0)
+    return float((duration_ns * remedied.busy).sum() / max(int(duration_ns.sum()), 1))
+
+
+def _remedied(facts: Facts, group: LaunchGroup) -> Remedied:
+    """Return what is left once a group's launches are merged."""
+    cpu, busy, waits = np.ones(len(facts.launches)), np.ones(len(facts.launches)), None
+    cpu[group.launches], busy[group.launches] = group.cpu_kept, group.busy_kept
+    if group.kind is Kind.READS and facts.replay is not None:
+        waits = ~facts.replay.waits.is_for_value
+    return Remedied(cpu, busy, waits)
+
+
+def _groups(facts: Facts) -> Iterator[LaunchGroup]:
+    launches = facts.launches
+    is_eager = facts.in_steps(launches.scope.where(Scope.EAGER))
+    eager = np.flatnonzero(is_eager)
+    yield from _optimizer(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OPTIMIZER)))
+    yield from _tensor_loops(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OTHER)))
+    yield from (_beside_compiled if _is_compiled(facts) else _call_loops)(facts, eager)
+    reads = eager[flag_rows(_ops(facts, eager), lambda name: name == _READ)]
+    if facts.replay is not None and facts.replay.waits.is_for_value.any():
+        count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
+        yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0)
+
+
+def _without_op(facts: Facts, launches: Ints) -> Floats:
+    """Return the part of the CPU's time since the launch before in which it was in no op of it."""
+    enqueued_ns, op = facts.pace.enqueued_ns, facts.launches.op_event[launches]
+    ordered = np.sort(enqueued_ns)
+    own_ns = enqueued_ns[launches]
+    before_ns = ordered[np.maximum(np.searchsorted(ordered, own_ns) - 1, 0)]
+    begin_ns = facts.analysis.recording.trace.events.start_ns[op.filled(0)]
+    begin_ns = np.where(np.ma.getmaskarray(op), own_ns, begin_ns)
+    left_ns = np.clip(begin_ns - before_ns, 0, own_ns - before_ns)
+    kept: Floats = left_ns / np.maximum(own_ns - before_ns, 1)
+    return kept
+
+
+def _is_compiled(facts: Facts) -> bool:
+    """Tell whether compiled graphs launch enough that the rest could be compiled with them."""
+    in_steps = facts.launches.in_steps
+    compiled = facts.launches.scope.where(Scope.COMPILED) & in_steps
+    return bool(compiled.sum() > _MIN_COMPILED * in_steps.sum())
+
+
+def _beside_compiled(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield what forward and backward launch eagerly at lines, where most is compiled."""
+    own = np.intersect1d(launches, eager_kernels(facts))
+    own = own[_is_single(facts, own)]
+    own = own[~facts.pace.is_critical[own]]  # its rule judges those by their device time
+    if facts.launches_per_step(own) >= _MIN_EAGER:
+        places = np.unique(facts.main_place[own]).tolist()
+        lines = len({_line(facts.analysis.places[at])[:2] for at in places})
+        yield LaunchGroup(Kind.EAGER, _busiest(facts, own), own, lines, 0.15, 1 - FUSED_AWAY)
+
+
+def _is_single(facts: Facts, launches: Ints) -> Rows:
+    """Flag launches of torch's ops on one tensor, which no op on a list of tensors calls."""
+    is_merged = flag_rows(_ops(facts, launches), lambda name: name.startswith(_MERGED_OPS))
+    return _placed(facts, launches, lambda place: _is_of_one(place.aten_op or "")) & ~is_merged
+
+
+def _is_of_one(op: str) -> bool:
+    return op.startswith("aten") and not op.startswith(_MERGED_OPS)
+
+
+def _placed(facts: Facts, launches: Ints, predicate: Callable[[Place], bool]) -> Rows:
+    """Flag launches by their place."""
+    flags = np.array([*map(predicate, facts.analysis.places), False], np.bool_)
+    flagged: Rows = flags[facts.main_place[launches]]
+    return flagged
+
+
+def _merged(facts: Facts, launches: Ints) -> Floats:
+    """Return the part of the device's time of launches that is left once they are one."""
+    # What is long has enough to do for the whole device, merged or not.
+    return np.where(facts.launches.duration_ns[launches] < _SHORT_NS, 0.5, 1.0)
+
+
+def _optimizer(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of an optimizer's ops of one parameter each, and all beside them."""
+    single = launches[_is_single(facts, launches)]
+    if facts.launches_per_step(single) >= _MIN_OPTIMIZER_LAUNCHES:
+        count = _usual_count(facts, single)
+        yield LaunchGroup(Kind.OPTIMIZER, _busiest(facts, single), single, count, 0.1, 0.35)
+
+
+def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of each function whose lines launch the same for many tensors."""
+    for own in _by_function(facts, launches):
+        if facts.launches_per_step(own) >= _MIN_TENSORS:
+            count = _usual_count(facts, own)
+            if count >= _MIN_TENSORS:
+                merged = _merged(facts, own)
+                yield LaunchGroup(Kind.TENSORS, _busiest(facts, own), own, count, 0.1, merged)
+
+
+def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of lines that one forward runs many times, and those of their backward."""
+    rounds: dict[_Function, dict[_Line, int]] = {}
+    for place, count in _repeated(facts, launches).items():
+        function = place.file, place.function, place.module_class
+        rounds.setdefault(function, {})[_line(place)] = count
+    for lines in rounds.values():
+        own = launches[_placed(facts, launches, partial(_is_at, lines))]
+        modules = {module for _, _, module in lines}
+        count = median_low(lines.values()) * len(modules)
+        merged = _merged(facts, own)
+        yield LaunchGroup(Kind.CALLS, _busiest(facts, own), own, count, 1 / count, merged)
+
+
+def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
+    """Return the places that one forward runs often, one time soon after the other."""
+    is_forward = facts.launches.phase.where(Phase.FORWARD)[launches]
+    forward, run = launches[is_forward], np.cumsum(~is_forward)[is_forward]
+    place, ops = facts.main_place[forward], _ops(facts, forward).codes
+    event = facts.launches.op_event[forward].filled(NO_ROW)
+    calls: dict[tuple[int, int], dict[int, set[int]]] = {}
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    rows = zip(*(column.tolist() for column in (place, run, ops, event)), strict=True)
+    for position, (at, of_run, op, of) in enumerate(rows):
+        calls.setdefault((at, of_run), {}).setdefault(op, set()).add(of)
+        spans[at, of_run] = spans.get((at, of_run), (position, 0))[0], position
+    repeated: dict[Place, int] = {}
+    for (at, of_run), by_op in calls.items():
+        count, where = _least_frequent(_lengths(by_op)), facts.analysis.places[at]
+        first, last = spans[at, of_run]
+        # With more launches from one time to the next it is no loop in a model, but one around it.
+        is_loop = count >= _MIN_CALLS and last - first <= _MAX_BODY_LAUNCHES * count
+        if is_loop and where.line is not None:
+            repeated[where] = max(repeated.get(where, 0), count)
+    return repeated
+
+
+def _lengths(by_op: dict[int, set[int]]) -> Ints:
+    return np.array([len(each) for each in by_op.values()], np.int64)
+
+
+def _is_at(lines: Container[_Line], place: Place) -> bool:
+    return _line(place) in lines
+
+
+def _line(place: Place) -> _Line:
+    return place.file, place.line, place.module
+
+
+def _by_function(facts: Facts, launches: Ints) -> Iterator[Ints]:
+    """Yield the launches of each function, of those with a line outside of a model."""
+    functions: dict[tuple[str | None, str | None], list[int]] = {}
+    for at, place in enumerate(facts.analysis.places):
+        if place.line is not None and place.phase is Phase.OTHER:
+            functions.setdefault((place.file, place.function), []).append(at)
+    for places in functions.values():
+        yield launches[np.isin(facts.main_place[launches], places)]
+
+
+def _busiest(facts: Facts, launches: Ints) -> Location:
+    """Return the line with most of the launches."""
+    places, counts = np.unique(facts.main_place[launches], return_counts=True)
+    return location_of(facts.analysis.places[int(places[counts.argmax()])])
+
+
+def _ops(facts: Facts, launches: Ints) -> Interned:
+    """Return the name of the op that launched each; ``""`` where it is unknown."""
+    name, rows = facts.analysis.recording.trace.events.name, facts.launches.op_event[launches]
+    strings = (*name.strings, "")
+    codes = np.where(np.ma.getmaskarray(rows), len(name.strings), name.codes[rows.filled(0)])
+    return Interned(codes.astype(np.int32), strings)
+
+
+def _usual_count(facts: Facts, launches: Ints) -> int:
+    """Return for how many tensors a step runs these: its least frequent op, of frequent ones."""
+    counts = np.bincount(_ops(facts, launches).codes)
+    return _least_frequent(counts) // len(facts.analysis.steps)
+
+
+def _least_frequent(counts: Ints) -> int:
+    """Return the least of these counts, without rare ones."""
+    often = counts[(counts > 0) & (counts * _FREQUENT >= counts.max(initial=0))]
+    return int(often.min()) if len(often) else 0

@@ -1,0 +1,47 @@
+"""The rule for optimizers that update one parameter after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.launch_groups import Kind, LaunchGroup, candidates_of
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.kineto import names
+
+# Source: ``torch/optim``, the classes whose ``__init__`` has ``fused``
+_FUSED = frozenset({"Adagrad", "Adam", "AdamW", "SGD"})
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    strings = facts.analysis.recording.trace.events.name.strings
+    classes = sorted(set(filter(None, map(names.optimizer_step, strings))))
+    name = classes[0] if len(classes) == 1 else "the optimizer"
+
+    def texts(group: LaunchGroup) -> tuple[str, str]:
+        launches = facts.launches_per_step(group.launches)
+        updates = f"{name} updates {group.count:,} parameters one by one ({launches:,} launches)"
+        is_fused = classes and set(classes) <= _FUSED
+        return updates, f"{name}(..., fused=True)" if is_fused else _FOREACH
+
+    return candidates_of(facts, Kind.OPTIMIZER, texts)
+
+
+_FOREACH = "foreach=True, or torch.compile(optimizer.step)"
+
+RULE = Rule(
+    name="per_parameter_optimizer",
+    title="An optimizer that updates parameters one by one",
+    means="The optimizer launches kernels for each parameter by itself, at least 32 a step, and "
+    "the step waits for them.",
+    because="With `foreach=False`, or in an optimizer of one's own with a loop, each parameter "
+    "costs several launches of short kernels, AdamW's eight. The CPU needs longer to launch them "
+    "than the device to run them.",
+    remedy="`fused=True` in Adam, AdamW, Adagrad and SGD: a few kernels for all parameters. "
+    "`foreach=True` in others, or `torch.compile(optimizer.step)`.",
+    saving="How much shorter the step would be in a replay in which a tenth of the CPU's time for "
+    "these launches is left and a third of their device time: a fused AdamW reads and writes each "
+    "value once. Larger savings of other groups of launches are replayed before it, so that no "
+    "time is saved twice.",
+    judge=_judge,
+)

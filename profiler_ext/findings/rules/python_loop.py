@@ -1,0 +1,55 @@
+"""The rule for Python loops that launch the same kernels many times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.launch_groups import Kind, LaunchGroup, candidates_of
+from profiler_ext.findings.rule import Candidate, Rule
+
+_FOREACH = (
+    "torch's _foreach_* ops on the list of tensors (torch.nn.utils.clip_grad_norm_ for gradients, "
+    "_foreach_lerp_ for averages of parameters)"
+)
+_BATCHED = (
+    "one op on stacked tensors in place of the loop (torch.bmm over experts or heads, nn.LSTM "
+    "for nn.LSTMCell); or torch.compile(mode='reduce-overhead') of the loop"
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    def of_tensors(group: LaunchGroup) -> tuple[str, str]:
+        launches = facts.launches_per_step(group.launches)
+        over = f"a Python loop over {group.count:,} tensors ({launches:,} launches)"
+        return over, _FOREACH
+
+    def of_calls(group: LaunchGroup) -> tuple[str, str]:
+        launches = facts.launches_per_step(group.launches)
+        runs = f"a Python loop runs {group.count:,} times in a forward ({launches:,} launches)"
+        return runs, _BATCHED
+
+    tensors = candidates_of(facts, Kind.TENSORS, of_tensors)
+    calls = candidates_of(facts, Kind.CALLS, of_calls)
+    if isinstance(tensors, CannotJudge) or isinstance(calls, CannotJudge):
+        return tensors
+    return (*tensors, *calls)
+
+
+RULE = Rule(
+    name="python_loop",
+    title="A Python loop of short launches",
+    means="The lines of one function launch the same kernels again and again, and the step waits "
+    "for them: for each of 16 or more tensors outside of forward and backward, or at least 8 times "
+    "in one forward. The backward of the latter counts, too.",
+    because="Each op costs the CPU the same, however small its tensor. Loops over parameters "
+    "(clipping, averages of weights, logged norms), experts, heads or time steps launch hundreds "
+    "of kernels of a few microseconds.",
+    remedy="Torch's `_foreach_*` ops take a list of tensors; `clip_grad_norm_` uses them. Stack "
+    "what a loop in a forward takes apart, so that one op does it all, or compile the loop.",
+    saving="How much shorter the step would be in a replay in which a loop over tensors costs the "
+    "CPU a tenth, and one in a forward what one of its rounds costs; half of the time of its "
+    "kernels below 10 us is left, and all of longer ones. Larger savings of other groups of "
+    "launches are replayed before it, so that no time is saved twice.",
+    judge=_judge,
+)

@@ -1,0 +1,344 @@
+"""Runs the script in children, one after the other, and compares what they measured."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from profiler_ext import autostart
+from profiler_ext.comparison import significance
+from profiler_ext.errors import UsageError
+from profiler_ext.file_io import temporary_folder
+from profiler_ext.run.program import Program
+from profiler_ext.trials.child import Measured, Task
+
+VARIABLE = "PROFILER_EXT_TRY"
+"""Set to 1 in each child: a script may leave out there what no timing needs."""
+_GRACE_S = 30.0  # for the end of a child that has written its result
+_POLL_S = 0.05
+_NOT_COPIED = (".git", "__pycache__", "profile_out")
+# Relative differences of losses: what products in a precision may differ by after ten steps
+TOLERANCES = {"float64": 1e-7, "float32": 1e-4, "tf32": 1e-3, "float16": 1e-2, "bfloat16": 1.6e-2}
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is run, and how."""
+
+    program: Program
+    launcher: tuple[str, ...] = ()  # options of torchrun, where it starts the ranks
+    is_launched: bool = False  # by torchrun
+    step_on: str = ""
+    steps: int = 20
+    timeout_s: float = 600.0
+    copies: bool = False  # each child has a copy of the script's folder
+
+    @property
+    def words(self) -> list[str]:
+        """The command, as the user gave it."""
+        launcher = ["torchrun", *self.launcher] if self.is_launched else []
+        module = ["-m"] if self.program.is_module else []
+        return [*launcher, *module, self.program.target, *self.program.arguments]
+
+    @property
+    def path(self) -> Path | None:
+        """The script's file."""
+        return None if self.program.is_module else Path(self.program.target).absolute()
+
+    def command(self, *words: str) -> list[str]:
+        """Return the command that runs Python with some words, in each rank."""
+        python = [sys.executable, *words]
+        if not self.is_launched:
+            return python
+        return [sys.executable, "-m", "torch.distributed.run", *self.launcher, "--no-python",
+                *python]  # fmt: skip
+
+
+def parsed_launcher(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Split the words after ``torchrun`` into its options, and the script with its arguments."""
+    from torch.distributed.run import get_args_parser
+
+    options, _ = get_args_parser().parse_known_args(list(words))
+    script = [options.training_script, *options.training_script_args]
+    if options.no_python or options.module:
+        raise UsageError("torchrun's --no-python and --module are not supported; name a script")
+    return tuple(words[: len(words) - len(script)]), script
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a child runs."""
+
+    folder: Path
+    original: Path  # what that is a copy of, or the same
+    target: str  # the script's name from there
+
+
+@dataclass(slots=True)
+class Children:
+    """Runs the script in child processes."""
+
+    script: Script
+    logs: Path  # folder of what they print
+    tell: Callable[[str], None]
+    expected: int = 0  # how many there will be at most
+    count: int = 0
+
+    def measure(self, remedies: Sequence[str]) -> Measured:
+        """Run the script with remedies, and return what it measured, or its error."""
+        self.count += 1
+        name = "+".join(remedies) or "as it is"
+        began_s = time.monotonic()
+        with temporary_folder("no child can be run") as folder:
+            place = self._place(folder)
+            task = self._task(remedies, place, folder)
+            log = self.logs / f"{self.count:02}_{name.replace(' ', '_')}.log"
+            words = self.script.command("-m", "profiler_ext.trials.child", str(task))
+            error = self._run(words, place.folder, log, folder)
+            measured = _read(folder) or Measured(error=error or "it ended without a step")
+            _map_sites(measured, place)
+        if not measured.took_ns and measured.error is None:
+            measured.error = error or "it ended before its steps were steady; give it more steps"
+        self._say(name, measured, time.monotonic() - began_s)
+        return measured
+
+    def record(self, output: Path, *, force: bool) -> str | None:
+        """Record the script as it is into a session; returns the error, if it failed."""
+        self.count += 1
+        words = ["-m", "profiler_ext", "run", "--stop", "-o", str(output.absolute())]
+        if force:
+            words.append("--force")
+        if self.script.step_on:
+            words += ["--step-on", self.script.step_on]
+        if self.script.program.is_module:
+            words.append("-m")
+        with temporary_folder("no child can be run") as folder:
+            place = self._place(folder)
+            words += [place.target, *self.script.program.arguments]
+            log = self.logs / f"{self.count:02}_recorded.log"
+            return self._run(self.script.command(*words), place.folder, log, None)
+
+    def _task(self, remedies: Sequence[str], place: _Place, folder: Path) -> Path:
+        program = self.script.program
+        task = Task(
+            words=[place.target, *program.arguments],
+            is_module=program.is_module,
+            remedies=list(remedies),
+            step_on=self.script.step_on,
+            steps=self.script.steps,
+            result=str(folder / "result"),
+        )
+        path = folder / "task.json"
+        path.write_bytes(msgspec.json.encode(task))
+        return path
+
+    def _place(self, folder: Path) -> _Place:
+        """Return where a child runs, in a copy of the folder if that is asked for."""
+        cwd, path, target = Path.cwd(), self.script.path, self.script.program.target
+        if not self.script.copies or path is None:
+            return _Place(cwd, cwd, target)
+        original = cwd if path.is_relative_to(cwd) else path.parent
+        copy = folder / "copy"
+        ignored = shutil.ignore_patterns(*_NOT_COPIED)
+        shutil.copytree(original, copy, symlinks=True, ignore=ignored)
+        return _Place(copy, original, str(path.relative_to(original)))
+
+    def _run(self, words: list[str], cwd: Path, log: Path, results: Path | None) -> str | None:
+        """Run a child to its end; returns why it failed, if it did."""
+        # Capture in every process, as that variable asks for, would be timed too
+        environment = {**os.environ, VARIABLE: "1", autostart.VARIABLE: "0"}
+        with log.open("wb") as printed:
+            child = subprocess.Popen(
+                words,
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                is_late = _wait(child, self.script.timeout_s, results)
+            finally:
+                _end(child)
+        if is_late:
+            return f"it was ended after {self.script.timeout_s:g} s (--timeout)"
+        if child.returncode < 0:
+            return f"it was ended by {signal.Signals(-child.returncode).name}"
+        return _last_line(log) if child.returncode else None
+
+    def _say(self, name: str, measured: Measured, took_s: float) -> None:
+        number = f"[{self.count}/{max(self.expected, self.count)}] {name}"
+        if measured.error is not None and not measured.took_ns:
+            self.tell(f"{number}: {measured.error} ({took_s:.0f} s)")
+            return
+        steadiness = "" if measured.is_steady else ", not steady"
+        self.tell(
+            f"{number}: {measured.step_ns / 1e6:.2f} ms a step, {len(measured.took_ns)} steps "
+            f"after {measured.warmup_steps}{steadiness} ({took_s:.0f} s)"
+        )
+
+
+def _wait(child: subprocess.Popen[bytes], timeout_s: float, results: Path | None) -> bool:
+    """Wait for the end of a child, or until it has written its result; tells if it is late."""
+    began_s = time.monotonic()
+    written_s: float | None = None
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_POLL_S)
+            return False
+        now = time.monotonic()
+        if now - began_s > timeout_s:
+            return written_s is None
+        if written_s is None and results is not None and any(results.glob("result*")):
+            written_s = now
+        if written_s is not None and now - written_s > _GRACE_S:
+            return False
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End what is left of a child: it leads a group of its own, with its workers."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _read(folder: Path) -> Measured | None:
+    """Return what the ranks measured, as one: the slowest of each step, the most memory."""
+    ranks = sorted(folder.glob("result*"), key=lambda path: int(path.suffix[1:] or 0))
+    if not ranks:
+        return None
+    all_ranks = [msgspec.json.decode(each.read_bytes(), type=Measured) for each in ranks]
+    first = all_ranks[0]
+    first.error = next((each.error for each in all_ranks if each.error is not None), None)
+    if len({len(each.took_ns) for each in all_ranks}) == 1:
+        first.took_ns = [max(each) for each in zip(*(of.took_ns for of in all_ranks), strict=True)]
+    else:
+        first.took_ns = []
+        first.error = first.error or "its ranks ended different numbers of steps"
+    peaks = [each.peak_bytes for each in all_ranks if each.peak_bytes is not None]
+    first.peak_bytes = max(peaks, default=None)
+    return first
+
+
+def _map_sites(measured: Measured, place: _Place) -> None:
+    """Name the user's own files where a child ran a copy of them."""
+    folder = Path(os.path.realpath(place.folder))
+    for patched in measured.patched.values():
+        patched.sites = [
+            msgspec.structs.replace(
+                each, file=str(place.original / Path(each.file).relative_to(folder))
+            )
+            if Path(each.file).is_relative_to(folder)
+            else each
+            for each in patched.sites
+        ]
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_bytes().decode("utf-8", "replace").splitlines()
+    return next((each.strip() for each in reversed(lines) if each.strip()), "it failed")[:300]
+
+
+@dataclass(slots=True)
+class Side:
+    """Children of one set of remedies."""
+
+    remedies: tuple[str, ...]
+    runs: list[Measured] = field(default_factory=list)
+
+    @property
+    def step_ns(self) -> float:
+        """The mean of the medians."""
+        return float(np.mean([each.step_ns for each in self.runs]))
+
+    @property
+    def startup_ns(self) -> int:
+        """The mean time before steps were steady."""
+        return round(float(np.mean([each.startup_ns for each in self.runs])))
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory."""
+        return max((each.peak_bytes for each in self.runs if each.peak_bytes), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What is saved of a step, as a part of it, with its 95% confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def gain(base: Side, head: Side) -> Gain:
+    """Compare two sides by Welch's interval: each child is one value, the median of its steps.
+
+    Few children can agree by chance, so each side has the least deviation that ``diff`` assumes.
+    """
+    variances = []
+    for side in (base, head):
+        medians = [each.step_ns for each in side.runs]
+        least = significance.MIN_RUN_DEVIATION * side.step_ns
+        variances.append(max(float(np.var(medians, ddof=1)), least**2) / len(medians))
+    parts = (
+        variance**2 / (len(side.runs) - 1)
+        for variance, side in zip(variances, (base, head), strict=True)
+    )
+    reach = significance.quantile(0.05, sum(variances) ** 2 / sum(parts)) * sum(variances) ** 0.5
+    saved = base.step_ns - head.step_ns
+    bounds = (saved, saved - reach, saved + reach)
+    return Gain(*(each / base.step_ns for each in bounds))
+
+
+def loss_difference(base: Side, head: Side, precision: str) -> tuple[str, float | None]:
+    """Compare the first losses of two sides, in words and as the largest relative difference.
+
+    Where two runs of one side differ, as without a seed, nothing is known of the other.
+    """
+    runs = [*base.runs, *head.runs]
+    if not all(each.losses for each in runs):
+        return "unknown", None
+    if any(_differs(each, base.runs[0]) for each in base.runs[1:]):
+        noise = max(_difference(each.losses, base.runs[0].losses) for each in base.runs[1:])
+        if noise > TOLERANCES["float32"]:
+            return "unknown", None
+    largest = max(_difference(base.runs[0].losses, each.losses) for each in head.runs)
+    if not any(_differs(base.runs[0], each) for each in head.runs):
+        return "identical", 0.0
+    dtype = base.runs[0].loss_dtype
+    allowed = max(TOLERANCES.get(precision, 0.0), TOLERANCES.get(dtype, 0.0))
+    return "within tolerance" if largest <= allowed else "different", largest
+
+
+def _differs(first: Measured, second: Measured) -> bool:
+    return list(map(repr, first.losses)) != list(map(repr, second.losses))
+
+
+def _difference(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the largest relative difference; infinite where one is no number, or is missing."""
+    if len(first) != len(second):
+        return math.inf
+    pairs = zip(first, second, strict=True)
+    return max((_relative(one, other) for one, other in pairs), default=0.0)
+
+
+def _relative(one: float, other: float) -> float:
+    if repr(one) == repr(other):
+        return 0.0
+    whole = max(abs(one), abs(other))
+    difference = abs(one - other) / whole if whole else 0.0
+    return difference if math.isfinite(difference) else math.inf

@@ -1,0 +1,193 @@
+"""Whose launches a step waits for: optimizers and loops, each with what merging them saves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings.launch_groups import Kind, launch_groups
+from profiler_ext.findings.ranking import judge
+from profiler_ext.findings.rules import (
+    RULES,
+    eager_beside_compiled,
+    launch_bound,
+    per_parameter_optimizer,
+    python_loop,
+    synchronisation,
+)
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Interned
+from profiler_ext.records.vocabulary import Phase, Scope
+from tests.findings.stepping import CPU, MS, US, Script, is_silent, only, placed
+from tests.handmade import Mark
+
+_STEPS = 3
+_COPY = "Memcpy DtoH (Device -> Pageable)"
+_ADAMW = ("aten::mul_", "aten::lerp_", "aten::addcmul_", "aten::sqrt", "aten::addcdiv_")
+_LINE = {"file": "/train.py", "line": 7, "function": "train", "code": "p.mul_(scale)"}
+
+
+def optimizing(name: str, ops: tuple[str, ...], parameters: int = 20, kernel_ns: int = 2 * US):
+    """Return steps in which an optimizer launches its ops for one parameter after the other."""
+    script = Script()
+    for _ in range(_STEPS):
+        script.launch("gemm", 100 * US, op="aten::mm")
+        begin_ns = script.now_ns
+        for _ in range(parameters):
+            for op in ops:
+                script.launch("vectorized_elementwise_kernel", kernel_ns, op=op)
+        span_ns = script.now_ns - begin_ns
+        mark = Mark(f"Optimizer.step#{name}.step", "user_annotation", CPU, begin_ns, span_ns)
+        script.marks.append(mark)
+        script.end_step()
+    return script.analysis()
+
+
+def test_an_optimizer_that_updates_parameters_one_by_one_is_named():
+    found = only(per_parameter_optimizer.RULE, optimizing("AdamW", _ADAMW))
+    updates = "AdamW updates 20 parameters one by one (100 launches)"
+    assert found.summary == f"CPU launch-bound: {updates}"
+    assert found.remedy == "AdamW(..., fused=True)"
+    # Of 1,010 us of a step 100 launches are 1,000, on a CPU 1.45 times as fast 690, of which 69
+    # are left; then the device, busy for 100 us and for a third of 200, sets the pace.
+    assert round(found.est_saving_ns / US) == 527
+
+
+def test_an_optimizer_without_a_fused_version_is_told_to_loop_on_the_device():
+    found = only(per_parameter_optimizer.RULE, optimizing("Muon", ("aten::mul_", "aten::add_")))
+    assert found.summary.endswith("Muon updates 20 parameters one by one (40 launches)")
+    assert found.remedy == "foreach=True, or torch.compile(optimizer.step)"
+
+
+def test_an_optimizer_of_few_launches_or_of_lists_is_none():
+    assert is_silent(per_parameter_optimizer.RULE, optimizing("AdamW", _ADAMW, parameters=6))
+    merged = tuple(f"aten::_foreach_{at}" for at in range(5))
+    assert is_silent(per_parameter_optimizer.RULE, optimizing("AdamW", merged))
+
+
+def test_an_optimizer_that_the_device_is_slow_with_is_not_called_launch_bound():
+    found = only(per_parameter_optimizer.RULE, optimizing("AdamW", _ADAMW, kernel_ns=30 * US))
+    assert found.summary == "AdamW updates 20 parameters one by one (100 launches)"
+    # 3 ms of a step are these kernels, of which a fused one leaves 35%.
+    assert 1.8 * MS < found.est_saving_ns <= 0.65 * 3 * MS
+
+
+def looping(tensors: int, *, waits: bool = False, kernel_ns: int = 2 * US) -> Analysis:
+    """Return steps with a loop over tensors at one line, after work that keeps the device busy."""
+    script = Script()
+    for _ in range(_STEPS):
+        script.launch("gemm", 100 * US, op="aten::mm")
+        for _ in range(tensors):
+            script.launch("vectorized_elementwise_kernel", kernel_ns, op="aten::norm")
+            if waits:
+                read = "aten::_local_scalar_dense"
+                script.launch(
+                    "Memcpy DtoH (Device -> Pageable)", US, op=read, category="gpu_memcpy"
+                )
+                script.wait()
+        script.end_step()
+    at_line = {"norm": _LINE, "_local_scalar_dense": _LINE}
+    made = placed(script.analysis(), **at_line)
+    places = tuple(replace(each, **_LINE) for each in made.idle.places)
+    return replace(made, idle=replace(made.idle, places=places))
+
+
+def test_a_loop_over_tensors_is_one_finding_with_its_line():
+    found = only(python_loop.RULE, looping(30))
+    assert found.summary == "CPU launch-bound: a Python loop over 30 tensors (30 launches)"
+    assert (found.location.file, found.location.line) == ("/train.py", 7)
+    assert found.remedy.startswith("torch's _foreach_* ops")
+    assert 50 * US < found.est_saving_ns < 30 * 10 * US
+
+
+def test_a_few_tensors_are_no_loop():
+    assert is_silent(python_loop.RULE, looping(12))
+
+
+def test_long_kernels_of_a_loop_are_as_long_once_they_are_one():
+    assert is_silent(python_loop.RULE, looping(30, kernel_ns=40 * US))
+
+
+def test_a_loop_that_reads_each_value_costs_its_waits_and_its_launches():
+    analysis = looping(30, waits=True)
+    found = only(synchronisation.RULE, analysis)
+    assert "in a Python loop over 30 tensors" in found.summary
+    saved_ns = {each.kind: each.saving_ns for each in launch_groups(facts_of(analysis))}
+    assert saved_ns[Kind.READS] > 0
+    assert saved_ns[Kind.TENSORS] > 0
+    assert abs(found.est_saving_ns - saved_ns[Kind.READS] - saved_ns[Kind.TENSORS]) <= 1
+    assert is_silent(python_loop.RULE, analysis)
+
+
+def cells(rounds: int, body: int = 2, *, compiled: int = 0) -> Analysis:
+    """Return steps whose forward runs the ops of a line again and again, and their backward."""
+    script = Script()
+    for _ in range(_STEPS):
+        for at in range(compiled):
+            script.launch(f"triton_poi_fused_{at}", 2 * US, op="aten::triton")
+        for _ in range(rounds):
+            for at in range(body):
+                script.launch("void at::native::cell", 2 * US, op=f"aten::cell_{at}")
+        for _ in range(rounds * body):
+            script.launch("void at::native::cell_backward", 2 * US, op="aten::cell_backward")
+        script.end_step()
+    names = [f"cell_{at}" for at in range(body)]
+    line = _LINE | {"module": "cell", "module_class": "Cell"}
+    forward = {name: line | {"phase": Phase.FORWARD} for name in names}
+    analysis = placed(script.analysis(), **forward, cell_backward=line | {"phase": Phase.BACKWARD})
+    return _in_phases(analysis)
+
+
+def _in_phases(analysis: Analysis) -> Analysis:
+    """Return the analysis with the phases of its launches, by their names, and compiled ones."""
+    names = [analysis.launches.name[at] for at in range(len(analysis.launches))]
+    phase = np.array([int("backward" in name) for name in names], np.int32)
+    scope = np.array([int("triton" in name) for name in names], np.int32)
+    launches = replace(
+        analysis.launches,
+        phase=Interned(phase, (Phase.FORWARD, Phase.BACKWARD)),
+        scope=Interned(scope, (Scope.EAGER, Scope.COMPILED)),
+    )
+    return replace(analysis, launches=launches)
+
+
+def test_a_loop_in_a_forward_counts_its_backward():
+    found = only(python_loop.RULE, cells(25))
+    runs = "a Python loop runs 25 times in a forward (100 launches)"
+    assert found.summary == f"CPU launch-bound: {runs}"
+    assert "torch.bmm" in found.remedy
+
+
+def test_a_line_of_few_rounds_or_a_whole_model_in_each_is_no_loop():
+    assert is_silent(python_loop.RULE, cells(6))
+    assert is_silent(python_loop.RULE, cells(10, body=60))
+
+
+def test_beside_compiled_graphs_eager_launches_are_to_be_compiled_too():
+    analysis = cells(25, compiled=50)
+    found = only(eager_beside_compiled.RULE, analysis)
+    eager = "eager ops next to compiled graphs (100 launches)"
+    assert found.summary == f"CPU launch-bound: {eager}"
+    assert is_silent(python_loop.RULE, analysis)
+
+
+def test_no_time_is_saved_twice():
+    for analysis in (optimizing("AdamW", _ADAMW), looping(30, waits=True), cells(25)):
+        step_ns = facts_of(analysis).training.step_ns
+        findings = judge(analysis, RULES).ranked
+        saved_ns = sum(each.est_saving_ns for each in findings if not each.overlaps_with)
+        assert 0 < saved_ns <= step_ns
+        # A read of a value is a pageable copy too, which says so.
+        shared = {each.rule for each in findings if each.overlaps_with}
+        assert shared <= {"pageable_copy"}
+
+
+def test_what_groups_save_is_not_launch_bound_too():
+    analysis = optimizing("AdamW", _ADAMW)
+    facts = facts_of(analysis)
+    alone_ns = facts.step_ns - facts.training.overhead_ns - facts.busy_ns
+    (group,) = launch_groups(facts)
+    rest = sum(each.est_saving_ns for each in judge(analysis, (launch_bound.RULE,)).ranked)
+    assert rest <= max(alone_ns - group.saving_ns, 0) + 1

@@ -1,0 +1,188 @@
+"""Children of ``profiler-ext try``: what they patch, measure and leave alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from profiler_ext import cli
+from profiler_ext.exporters.json_output.documents import TryAnswer
+from profiler_ext.run.program import Program
+from profiler_ext.trials import BY_NAME
+from profiler_ext.trials.child import Measured
+from profiler_ext.trials.edits import edits_of
+from profiler_ext.trials.measuring import Children, Script, Side, loss_difference
+
+SCRIPT = Path(__file__).with_name("script.py")
+PATCHED = (
+    "fused_optimizer",
+    "set_to_none",
+    "foreach_clipping",
+    "no_checkpoints",
+    "channels_last",
+    "workers",
+)
+NOTHING = ("prefetch_factor", "tf32", "sdpa_is_causal", "compile_reduce_overhead", "ddp_bucket_cap")
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("try")
+    shutil.copy(SCRIPT, made / "train.py")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+def children(logs: Path, *arguments: str) -> Children:
+    program = Program("train.py", arguments)
+    return Children(Script(program, steps=STEPS, copies=True), logs, lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def measured(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Measured, Measured]:
+    """The script as it is, and with remedies, in two children."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        made = children(tmp_path_factory.mktemp("logs"))
+        return made.measure(()), made.measure((*PATCHED, *NOTHING))
+
+
+def test_steps_are_timed_once_they_are_steady(measured):
+    for each in measured:
+        assert (each.error, len(each.took_ns), each.steps_by) == (None, STEPS, "Optimizer.step")
+        assert each.warmup_steps in range(10, 61)
+        assert not each.on_device
+
+
+def test_each_remedy_counts_what_it_patched(measured):
+    patched = measured[1].patched
+    counts = {name: each.count for name, each in patched.items()}
+    steps = len(measured[1].took_ns) + measured[1].warmup_steps
+    assert counts == {
+        **dict.fromkeys(NOTHING, 0),
+        "fused_optimizer": 1,
+        "workers": 1,
+        "channels_last": 1,
+        "set_to_none": steps,
+        "foreach_clipping": steps,
+        "no_checkpoints": steps,
+    }
+
+
+def test_what_patched_nothing_says_why(measured):
+    reasons = {name: measured[1].patched[name].reason for name in NOTHING}
+    assert reasons["tf32"] == "there is no GPU"
+    assert {name: BY_NAME[name].lacks for name, reason in reasons.items() if not reason} == {
+        "sdpa_is_causal": "no eager scaled_dot_product_attention has a mask that equals is_causal",
+        "compile_reduce_overhead": "the script compiles nothing with Inductor",
+        "ddp_bucket_cap": "the script makes no DistributedDataParallel, or sets it already",
+    } | (
+        {} if reasons["prefetch_factor"] else {"prefetch_factor": "the script makes no DataLoader"}
+    )
+
+
+def test_losses_of_the_first_steps_are_kept(measured):
+    base, head = (Side((), [each]) for each in measured)
+    assert [len(each.losses) for each in measured] == [10, 10]
+    assert measured[0].loss_dtype == "float32"
+    assert loss_difference(base, base, "float32") == ("identical", 0.0)
+    words, difference = loss_difference(base, head, "float32")
+    assert words in ("identical", "within tolerance")
+    assert difference is not None and difference <= 1e-4
+
+
+def test_a_child_with_a_copy_leaves_the_folder_alone(measured, folder):
+    assert sorted(each.name for each in folder.iterdir()) == ["train.py"]
+
+
+def test_the_edit_applies_and_the_script_runs_with_it(measured, folder, tmp_path):
+    names = ("fused_optimizer", "set_to_none", "foreach_clipping", "workers", "no_checkpoints")
+    patched = measured[1].patched
+    edits = edits_of(
+        [(BY_NAME[each], patched[each].sites) for each in names], folder / "train.py", folder
+    )
+    assert edits.by_hand == ("no_checkpoints",)
+    changed = [line for line in edits.diff.splitlines() if line[:1] in "+-"]
+    workers = BY_NAME["workers"].keyword.value
+    assert changed == [
+        "--- a/train.py",
+        "+++ b/train.py",
+        "-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)",
+        "+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)",
+        "-loader = DataLoader(data, batch_size=4)",
+        f"+loader = DataLoader(data, batch_size=4, num_workers={workers})",
+        "-    optimizer.zero_grad(set_to_none=False)",
+        "+    optimizer.zero_grad(set_to_none=True)",
+        "-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False)",
+        "+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)",
+    ]
+    shutil.copy(folder / "train.py", tmp_path)
+    applied = subprocess.run(
+        ["git", "apply", "-"], input=edits.diff, text=True, cwd=tmp_path, capture_output=True
+    )
+    assert (applied.returncode, applied.stderr) == (0, "")
+    compile((tmp_path / "train.py").read_text(), "train.py", "exec")
+
+
+COMPILED = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+model = torch.compile(model, backend="eager")
+step = torch.compile(optimizer.step, backend="eager")
+with torch.no_grad():
+    for _ in range(100):
+        model(torch.ones(2, 8))
+for _ in range(90):
+    model(torch.ones(2, 8)).sum().backward()
+    step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_compiled_optimizer_ends_steps_and_an_evaluation_before_them_none(folder, tmp_path):
+    (folder / "compiled.py").write_text(COMPILED)
+    script = Script(Program("compiled.py"), steps=STEPS)
+    measured = Children(script, tmp_path, lambda _: None).measure(("compile", "bf16_autocast"))
+    (folder / "compiled.py").unlink()
+    assert (measured.error, len(measured.took_ns)) == (None, STEPS)
+    assert (measured.steps_by, len(measured.losses)) == ("Optimizer.step", 10)
+    assert measured.patched["compile"].reason == "the script compiles already"
+    assert (measured.patched["bf16_autocast"].count, measured.loss_dtype) == (1, "bfloat16")
+
+
+def test_a_script_that_raises_is_an_error_with_its_last_line(tmp_path):
+    assert children(tmp_path, "--break").measure(()).error == "ValueError: no such flag"
+    assert "no such flag" in (tmp_path / "01_as_it_is.log").read_text()
+
+
+def test_the_command_writes_an_answer(measured, tmp_path, capsys, monkeypatch):
+    def from_above(self: Children, remedies: tuple[str, ...]) -> Measured:
+        self.count += 1
+        return measured[bool(remedies)]
+
+    monkeypatch.setattr(Children, "measure", from_above)
+    out = tmp_path / "out"
+    words = ["try", "--pairs", "2", "--steps", str(STEPS), "--copy", "-o", str(out)]
+    words += ["--format", "json", "set_to_none", "tf32", "--", "python", "train.py"]
+    assert cli.main(words) == 0
+    answer = msgspec.json.decode(capsys.readouterr().out, type=TryAnswer)
+    assert json.loads((out / "try.json").read_bytes()) == json.loads(msgspec.json.encode(answer))
+    assert [(row.remedies, row.children, row.reason) for row in answer.rows] == [
+        (["set_to_none"], 2, None),
+        (["tf32"], 1, "there is no GPU"),
+    ]
+    assert (answer.command, answer.runs, answer.pairs) == (["train.py"], 5, 2)

@@ -1,0 +1,358 @@
+"""The order of trials, their verdicts and edits, on measurements made by hand."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from profiler_ext import cli
+from profiler_ext.cli import try_
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.formats import FILE_NAME
+from profiler_ext.findings import RULES
+from profiler_ext.run.program import Program
+from profiler_ext.sessions.session import Session
+from profiler_ext.trials import BY_NAME, REMEDIES
+from profiler_ext.trials.child import Measured, Patched
+from profiler_ext.trials.edits import edits_of
+from profiler_ext.trials.measuring import Children, Script, Side, gain, loss_difference
+from profiler_ext.trials.remedy import Remedy, Site
+from profiler_ext.trials.trying import Trials, keep, named, proposed
+from tests.analyses import gpu_step
+
+MS = 1_000_000
+
+
+class Scripted(Children):
+    """Children that measure what a function says of their remedies."""
+
+    ran: list[tuple[str, ...]]
+
+    def measure(self, remedies):
+        self.count += 1
+        self.ran.append(tuple(remedies))
+        return self.script_of(tuple(remedies))
+
+
+def scripted(step_ms, losses=None, unpatched=(), broken=()) -> Trials:
+    made = Scripted(Script(Program("train.py")), Path("logs"), lambda _: None)
+    made.ran = []
+
+    def measured(remedies: tuple[str, ...]) -> Measured:
+        if set(remedies) & set(broken):
+            return Measured(error="RuntimeError: no such kernel")
+        noise = 1000 * len(made.ran)
+        return Measured(
+            took_ns=[round(step_ms(remedies) * MS) + noise] * 3,
+            losses=[1.0, (losses or {}).get(remedies[-1:], 0.5)],
+            loss_dtype="float32",
+            patched={
+                each: Patched(count=int(each not in unpatched), sites=[], reason="")
+                for each in remedies
+            },
+        )
+
+    made.script_of = measured
+    return Trials(made, pairs=2)
+
+
+SAVED = {"compile": 4, "fused_optimizer": 2, "tf32": 1}
+
+
+def step_ms(remedies):
+    return 20 - sum(SAVED.get(each, 0) for each in remedies)
+
+
+def rows_of(trials):
+    return {row.remedies[0]: row.verdict for row in trials.rows}
+
+
+def test_what_wins_is_kept_and_the_next_is_tried_on_top():
+    trials = scripted(step_ms, unpatched=("workers",), broken=("channels_last",))
+    names = ("compile", "workers", "channels_last", "set_to_none", "fused_optimizer")
+    trials.on_top([BY_NAME[each] for each in names])
+    assert rows_of(trials) == {
+        "compile": "wins",
+        "workers": "not applicable",
+        "channels_last": "breaks the script",
+        "set_to_none": "no significant difference",
+        "fused_optimizer": "wins",
+    }
+    best = ("compile", "fused_optimizer")
+    assert trials.children.ran == [
+        *((), ("compile",), (), ("compile",)),
+        ("compile", "workers"),
+        ("compile", "channels_last"),
+        *(("compile", "set_to_none"), ("compile",), ("compile", "set_to_none")),
+        *(best, ("compile",), best),
+        *((), best, (), best),
+    ]
+    assert [row.on_top_of for row in trials.rows] == [[], *[["compile"]] * 4]
+    assert trials.total.remedies == list(best)
+    assert trials.total.gain == pytest.approx(0.3, abs=0.001)
+
+
+def test_named_remedies_are_tried_in_turn_and_the_winners_together():
+    trials = scripted(step_ms, broken=("channels_last",))
+    trials.each_alone([BY_NAME[each] for each in ("tf32", "channels_last", "compile")])
+    assert trials.children.ran == [
+        *((), ("tf32",), ("channels_last",), ("compile",)),
+        *((), ("tf32",), ("compile",)),
+        *((), ("tf32", "compile"), (), ("tf32", "compile")),
+    ]
+    reasons = {row.remedies[0]: row.reason for row in trials.rows}
+    assert reasons == {
+        "tf32": None,
+        "channels_last": "RuntimeError: no such kernel",
+        "compile": None,
+    }
+    assert trials.answer().best == ["tf32", "compile"]
+
+
+def test_what_is_faster_and_changes_the_losses_is_not_kept():
+    trials = scripted(step_ms, losses={("compile",): 0.6})
+    trials.on_top([BY_NAME["compile"]])
+    assert rows_of(trials) == {"compile": "changes the losses"}
+    assert (trials.best, trials.rows[0].losses) == ([], "different")
+
+
+def test_what_is_slower_says_so():
+    trials = scripted(lambda remedies: 20 + 5 * len(remedies))
+    trials.on_top([BY_NAME["workers"]])
+    assert rows_of(trials) == {"workers": "slower"}
+
+
+def test_the_screen_has_a_row_for_each_remedy_and_the_edit(capsys):
+    trials = scripted(step_ms, unpatched=("workers",), broken=("channels_last",))
+    trials.on_top([BY_NAME[each] for each in ("compile", "workers", "channels_last", "tf32")])
+    answer = msgspec.structs.replace(trials.answer([BY_NAME["no_sync"]]), duration_ns=90 * 10**9)
+    try_._print(answer)
+    assert capsys.readouterr().out == SCREEN
+
+
+SCREEN = """\
+remedy                         without       with    gain  95% interval      verdict
+compile                       20.00 ms   16.00 ms   20.0%  19.4% to 20.6%    wins
+    losses identical, start-up 0.0 s (+0.0)
++ tf32                        16.01 ms   15.01 ms    6.2%  5.6% to 6.9%      wins
+    losses identical, start-up 0.0 s (+0.0)
+workers: not applicable: the script makes no DataLoader
+channels_last: breaks the script: RuntimeError: no such kernel
+
+best set: compile, tf32: 20.01 ms to 15.01 ms a step, 25.0% less (24.4% to 25.6%), losses \
+identical: wins (13 runs in 90 s)
+edit by hand: model.compile(), once the model is made: compile
+edit by hand: torch.set_float32_matmul_precision("high"): tf32
+edit by hand: with model.no_sync(): around all micro-batches but the last: no_sync, which \
+cannot be tried from outside
+"""
+
+
+def test_a_report_says_first_what_was_measured(tmp_path, capsys):
+    session = Session(gpu_step().recording).save(tmp_path)
+    trials = scripted(step_ms)
+    trials.on_top([BY_NAME["compile"]])
+    answer = msgspec.structs.replace(trials.answer(), duration_ns=40 * 10**9)
+    written = keep(answer, tmp_path)
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "Measured by profiler-ext try: best set: compile: 20.00 ms to 16.00 ms a step, 20.0% less "
+        "(19.4% to 20.6%), losses identical: wins (4 runs in 40 s)"
+    )
+    os.utime(written, ns=(0, session.stat().st_mtime_ns - 1))
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert "Measured by" not in capsys.readouterr().out
+
+
+def test_a_file_beside_a_session_that_is_no_answer_is_refused(tmp_path, capsys):
+    Session(gpu_step().recording).save(tmp_path)
+    (tmp_path / "try.json").write_text("[]")
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert "try.json is no answer of profiler-ext try" in capsys.readouterr().err
+
+
+def test_a_script_that_cannot_be_timed_ends_the_trials():
+    trials = scripted(step_ms, broken=("",))
+    trials.children.script_of = lambda _: Measured(error="ValueError: no data")
+    with pytest.raises(UsageError, match="the script as it is cannot be timed: ValueError"):
+        trials.on_top([BY_NAME["compile"]])
+
+
+def side(*medians_ms: float, losses=(1.0,), dtype="float32") -> Side:
+    runs = [
+        Measured(took_ns=[round(each * MS)], losses=list(losses), loss_dtype=dtype)
+        for each in medians_ms
+    ]
+    return Side((), runs)
+
+
+def test_the_interval_is_welchs_of_the_childrens_medians():
+    saved = gain(side(10.0, 10.2), side(8.0, 8.1))
+    # Variances of the means 0.01 and 0.0025 ms², 1.47 degrees of freedom
+    assert saved.value == pytest.approx(1 - 8.05 / 10.1)
+    reach = (saved.high - saved.low) / 2
+    assert saved.low + reach == pytest.approx(saved.value)
+    assert reach == pytest.approx(0.0683, abs=0.001)
+
+
+def test_children_that_agree_by_chance_have_the_least_deviation():
+    saved = gain(side(10.0, 10.0), side(10.0, 10.0))
+    assert saved.high == pytest.approx(4.303 * 0.0015, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "precision", "said"),
+    [
+        ((1.0, 0.5), (1.0, 0.5), "float32", ("identical", 0.0)),
+        (
+            (1.0, 0.5),
+            (1.0, 0.50001),
+            "float32",
+            ("within tolerance", pytest.approx(2e-5, rel=0.01)),
+        ),
+        ((1.0, 0.5), (1.0, 0.51), "float32", ("different", pytest.approx(0.02, rel=0.05))),
+        ((1.0, 0.5), (1.0, 0.505), "bfloat16", ("within tolerance", pytest.approx(0.01, rel=0.05))),
+        ((1.0, 0.5), (1.0, math.nan), "bfloat16", ("different", math.inf)),
+        ((), (), "float32", ("unknown", None)),
+    ],
+)
+def test_losses_are_compared_in_the_precision_of_the_remedy(base, head, precision, said):
+    assert loss_difference(side(1, losses=base), side(1, losses=head), precision) == said
+
+
+def test_losses_of_a_script_without_a_seed_say_nothing():
+    unlike = side(1, losses=(1.0,))
+    unlike.runs += side(1, losses=(2.0,)).runs
+    assert loss_difference(unlike, side(1, losses=(1.0,)), "float32") == ("unknown", None)
+
+
+SOURCE = b"""\
+\"\"\"Trains.\"\"\"
+
+import torch
+import sys
+
+stra\xc3\x9fe = 1; model = torch.compile(net, fullgraph=True)
+optimizer = AdamW(
+    parameters,
+    lr=1,
+)
+loader = DataLoader(**options)
+"""
+
+
+def sites_of(file: Path, text: str, end_line: int = 0) -> list[Site]:
+    """Return the place of a call, as the running script gives it."""
+    source = SOURCE.decode()
+    at = source.index(text)
+    line = source[:at].count("\n") + 1
+    column = len(source[source.rfind("\n", 0, at) + 1 : at].encode())
+    last = text.rpartition("\n")[2]
+    lines = text.count("\n")
+    return [Site(str(file), line, line + lines, column, len(last) + (0 if lines else column))]
+
+
+def test_edits_add_arguments_and_statements_and_leave_the_rest_by_hand(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_bytes(SOURCE)
+    calls = {
+        "combo_kernels": "torch.compile(net, fullgraph=True)",
+        "coordinate_descent_tuning": "torch.compile(net, fullgraph=True)",
+        "fused_optimizer": "AdamW(\n    parameters,\n    lr=1,\n)",
+        "workers": "DataLoader(**options)",
+    }
+    remedies = [(BY_NAME[name], sites_of(file, text)) for name, text in calls.items()]
+    edits = edits_of([*remedies, (BY_NAME["tf32"], [])], file, tmp_path)
+    assert edits.by_hand == ("workers",)
+    assert [line for line in edits.diff.splitlines() if line[:1] in "+-"][2:] == [
+        '+torch.set_float32_matmul_precision("high")',
+        "-straße = 1; model = torch.compile(net, fullgraph=True)",
+        "+straße = 1; model = torch.compile(net, fullgraph=True, "
+        'options={"combo_kernels": True, "coordinate_descent_tuning": True})',
+        "-    lr=1,",
+        "+    lr=1, fused=True,",
+    ]
+
+
+def test_names_of_remedies_are_unique_and_their_rules_exist():
+    assert len(BY_NAME) == len(REMEDIES)
+    rules = {each.name for each in RULES}
+    assert {rule for each in REMEDIES for rule in each.rules} <= rules
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda each: each.name)
+def test_a_remedy_says_what_it_patches_and_what_a_script_may_lack(remedy: Remedy):
+    is_tried = remedy.apply is not None
+    assert (bool(remedy.patches), bool(remedy.lacks)) == (is_tried, is_tried)
+    assert remedy.edit
+    assert remedy.title
+
+
+FINDINGS = Path(__file__).parents[1] / "fixtures/h200/findings"
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("uncompiled", ["compile"]),
+        ("layout_conversion", ["cudnn_benchmark", "channels_last"]),
+        ("data_loader", ["workers", "prefetch_factor", "persistent_workers", "pin_memory"]),
+    ],
+)
+def test_findings_of_a_session_propose_what_remedies_them(name, first):
+    proposals = [each.name for each in proposed(FINDINGS / f"{name}.session.pt.trace.json.gz")]
+    at = proposals.index(first[0])
+    assert proposals[at : at + len(first)] == first
+    assert len(set(proposals)) == len(proposals)
+
+
+def test_without_names_what_the_findings_propose_is_tried(tmp_path, monkeypatch, capsys):
+    def recorded(self, output, *, force):
+        self.count += 1
+        shutil.copy(FINDINGS / "data_loader.session.pt.trace.json.gz", output / FILE_NAME)
+
+    trials = scripted(step_ms, unpatched=("pin_memory",))
+    monkeypatch.setattr(Children, "record", recorded)
+    monkeypatch.setattr(Children, "measure", lambda self, names: trials.children.measure(names))
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\n")
+    assert cli.main(["try", "--pairs", "2", "--", "train.py", "--lr", "1"]) == 0
+    printed = capsys.readouterr()
+    proposals = [each.name for each in proposed(tmp_path / "profile_out")]
+    tried = [each for each in proposals if BY_NAME[each].apply]
+    assert "workers" in tried
+    assert [names[-1:] for names in trials.children.ran if names[-1:]] == [
+        (name,) for name in tried for _ in range(1 if name == "pin_memory" else 2)
+    ]
+    assert printed.err.splitlines() == [
+        "profiler-ext: records train.py --lr 1 once, to see what to try; each run has "
+        "PROFILER_EXT_TRY=1 in its environment",
+        f"profiler-ext: runs train.py --lr 1 at most {1 + 3 * len(tried) + 4} times in its own "
+        "folder: what it writes is written each time (--copy), each until its steps are steady "
+        f"and for 20 more, with and without: {', '.join(tried)}",
+    ]
+    assert "pin_memory: not applicable: the script makes no DataLoader" in printed.out
+    assert "nothing won: leave the script as it is" in printed.out
+
+
+def test_unknown_names_and_those_that_cannot_be_tried_are_refused():
+    with pytest.raises(UsageError, match="no remedy fused_optimiser; did you mean fused_optimizer"):
+        named(["fused_optimiser"])
+    with pytest.raises(UsageError, match="no_sync cannot be patched in; edit it: with model"):
+        named(["no_sync"])
+
+
+def test_a_script_is_named_after_two_dashes(capsys):
+    assert cli.main(["try", "tf32", "train.py"]) == 2
+    assert "name the script after --: profiler-ext try tf32 -- train.py" in capsys.readouterr().err
+
+
+def test_the_list_has_every_remedy(capsys):
+    assert cli.main(["try", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {each.name} " in printed for each in REMEDIES)
