@@ -16,7 +16,7 @@ FILE_NAME = "try.json"
 _MAX_BYTES = 16 * 1024 * 1024
 
 
-def trial_beside(session: Path) -> TryAnswer | None:
+def trial_of(session: Path) -> TryAnswer | None:
     """Return what was tried after a session was recorded, if it lies in the session's folder.
 
     Raises:

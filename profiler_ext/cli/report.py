@@ -115,9 +115,9 @@ def _report(options: argparse.Namespace) -> int:
 
 def _print_trial(options: argparse.Namespace) -> None:
     """Print what was measured of the recommendations, before what is estimated."""
-    from profiler_ext.exporters.views.trials import trial_beside, trial_text
+    from profiler_ext.exporters.views.trials import trial_of, trial_text
 
-    if (answer := trial_beside(options.session)) is not None:
+    if (answer := trial_of(options.session)) is not None:
         print_line(f"Measured by profiler-ext try: {trial_text(answer)}")
 
 

@@ -206,7 +206,7 @@ def test_children_that_agree_by_chance_have_the_least_deviation():
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "precision", "said"),
+    ("base", "head", "precision", "expected"),
     [
         ((1.0, 0.5), (1.0, 0.5), "float32", ("identical", 0.0)),
         (
@@ -221,8 +221,8 @@ def test_children_that_agree_by_chance_have_the_least_deviation():
         ((), (), "float32", ("unknown", None)),
     ],
 )
-def test_losses_are_compared_in_the_precision_of_the_remedy(base, head, precision, said):
-    assert loss_difference(side(1, losses=base), side(1, losses=head), precision) == said
+def test_losses_are_compared_in_the_precision_of_the_remedy(base, head, precision, expected):
+    assert loss_difference(side(1, losses=base), side(1, losses=head), precision) == expected
 
 
 def test_losses_of_a_script_without_a_seed_say_nothing():

@@ -29,13 +29,13 @@ def judged(row: Row, accepted: Mapping[str, Sequence[str]]) -> Row:
     rules = accepted.get(row["name"])
     right = [each for each in row["findings"][:FIRST] if rules and _is_right(row, each, rules)]
     named = bool(right) if rules is not None else None
-    said = sum(each["saving_ms"] for each in right if each["saving_per"] == "step")
+    reported = sum(each["saving_ms"] for each in right if each["saving_per"] == "step")
     costs = _costs(row)
     return row | {
         "costs": costs,
         "named": named,
-        "said_ms": said or None,
-        "factor": said / row["gain_ms"] if costs and said else None,
+        "said_ms": reported or None,
+        "factor": reported / row["gain_ms"] if costs and reported else None,
         "claims": _claims(row["findings"], row["flawed_ms"], right),
     }
 

@@ -74,7 +74,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     rows = idle_pieces(facts, *_LAUNCHING)
     of_ns = facts.step_ns - facts.training.overhead_ns
     slower_ns = max(facts.training.overhead_ns - facts.profiler_ns, 0)
-    est_saving_ns = _beside_groups(facts, idle_per_step(facts, rows) - slower_ns)
+    est_saving_ns = _next_to_groups(facts, idle_per_step(facts, rows) - slower_ns)
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
     is_stream = facts.launches_per_step(launches) >= _MIN_LAUNCHES
     if not is_stream or est_saving_ns < _MIN_IDLE * of_ns:
@@ -84,7 +84,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     return (_candidate(facts, rows, (est_saving_ns, of_ns), launches),)
 
 
-def _beside_groups(facts: Facts, est_saving_ns: int) -> int:
+def _next_to_groups(facts: Facts, est_saving_ns: int) -> int:
     """Return what of the idle time the launches cost that other rules do not speak of."""
     merged_ns = sum(each.saving_ns for each in _groups(facts))
     left_ns = est_saving_ns - merged_ns
