@@ -10,6 +10,7 @@ from profiler_ext.errors import TraceError
 from profiler_ext.exporters.formats import FILE_NAME as SESSION_NAME
 from profiler_ext.exporters.json_output.documents import TrialRow, TryAnswer
 from profiler_ext.file_io import read_regular
+from profiler_ext.records.stored import known
 
 FILE_NAME = "try.json"
 """The file of an answer, in the folder of the session."""
@@ -30,7 +31,7 @@ def trial_of(session: Path) -> TryAnswer | None:
     if path.stat().st_mtime_ns < max(each.stat().st_mtime_ns for each in recorded):
         return None
     try:
-        return msgspec.json.decode(read_regular(path, _MAX_BYTES), type=TryAnswer)
+        return msgspec.json.decode(read_regular(path, _MAX_BYTES), type=known(TryAnswer))
     except (OSError, msgspec.MsgspecError) as error:
         raise TraceError(f"{path} is no answer of profiler-ext try: {error}; remove it") from error
 

@@ -21,6 +21,7 @@ from profiler_ext import autostart
 from profiler_ext.file_io import replacing
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.isolation.user_state import isolated
+from profiler_ext.records.stored import known
 from profiler_ext.run.program import Program, prepare_program, run_program
 from profiler_ext.run.request import StepOn
 from profiler_ext.trials import BY_NAME
@@ -330,7 +331,7 @@ class _Child:
 
 def main() -> int:
     """Run the task of the file that is named last on the command line."""
-    task = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Task)
+    task = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=known(Task))
     return _Child(task).run()
 
 

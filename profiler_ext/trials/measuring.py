@@ -21,6 +21,7 @@ from profiler_ext import autostart
 from profiler_ext.comparison import significance
 from profiler_ext.errors import UsageError
 from profiler_ext.file_io import temporary_folder
+from profiler_ext.records.stored import known
 from profiler_ext.run.program import Program
 from profiler_ext.trials.child import Measured, Task
 
@@ -220,7 +221,7 @@ def _read(folder: Path) -> Measured | None:
     ranks = sorted(folder.glob("result*"), key=lambda path: int(path.suffix[1:] or 0))
     if not ranks:
         return None
-    all_ranks = [msgspec.json.decode(each.read_bytes(), type=Measured) for each in ranks]
+    all_ranks = [msgspec.json.decode(each.read_bytes(), type=known(Measured)) for each in ranks]
     first = all_ranks[0]
     first.error = next((each.error for each in all_ranks if each.error is not None), None)
     if len({len(each.took_ns) for each in all_ranks}) == 1:

@@ -92,7 +92,8 @@ def test_a_session_knows_how_long_the_steps_before_it_took_but_the_first(tmp_pat
     first.save(tmp_path)
     assert profiler_ext.load(tmp_path).recording.settings.unprofiled_steps_ns == before
     both = second.recording.settings.unprofiled_steps_ns
-    assert (len(before), both[:3], len(both)) == (3, before, 7)
+    assert (len(before), len(both)) == (3, 3)  # the later half of the seven by then, at least three
+    assert not set(before) & set(both)
     assert all(took_ns > 0 for took_ns in both)
 
 

@@ -119,7 +119,7 @@ def test_the_terminal_shows_rooflines_where_there_is_room(width: int, shown: lis
     ("by", "columns"),
     [
         ("line", "line code time/step % busy forward backward rest"),
-        ("module", "module time/step % busy itself roofline saving"),
+        ("module", "module time/step % busy itself forward backward rest"),
         ("kernel", "kernel time/step % busy launches median roofline saving"),
         ("site", "kernel module or line time/step % busy launches saving"),
     ],
