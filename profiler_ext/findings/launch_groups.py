@@ -189,7 +189,7 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     eager = np.flatnonzero(is_eager)
     yield from _optimizer(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OPTIMIZER)))
     yield from _tensor_loops(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OTHER)))
-    yield from (_beside_compiled if _is_compiled(facts) else _call_loops)(facts, eager)
+    yield from (_next_to_compiled if _is_compiled(facts) else _call_loops)(facts, eager)
     reads = eager[flag_rows(_ops(facts, eager), lambda name: name == _READ)]
     if facts.replay is not None and facts.replay.waits.is_for_value.any():
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
@@ -216,7 +216,7 @@ def _is_compiled(facts: Facts) -> bool:
     return bool(compiled.sum() > _MIN_COMPILED * in_steps.sum())
 
 
-def _beside_compiled(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+def _next_to_compiled(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield what forward and backward launch eagerly at lines, where most is compiled."""
     own = np.intersect1d(launches, eager_kernels(facts))
     own = own[_is_single(facts, own)]
@@ -251,7 +251,7 @@ def _merged(facts: Facts, launches: Ints) -> Floats:
 
 
 def _optimizer(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
-    """Yield the launches of an optimizer's ops of one parameter each, and all beside them."""
+    """Yield the launches of an optimizer's ops of one parameter each."""
     single = launches[_is_single(facts, launches)]
     if facts.launches_per_step(single) >= _MIN_OPTIMIZER_LAUNCHES:
         count = _usual_count(facts, single)

@@ -98,7 +98,7 @@ ROWS: Final = (
         "compile",
         "the model compiled",
         edit="model.compile(), once the model is made",
-        rules=("uncompiled", "launch_bound"),
+        rules=("uncompiled", "python_loop", "launch_bound"),
         patches="the outermost module, at its first call",
         lacks="no module was called outside of compiled functions",
         apply=_compile,

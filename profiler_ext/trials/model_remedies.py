@@ -195,7 +195,7 @@ ROWS: Final = (
         "bf16_autocast",
         "autocast to bfloat16 of forward and loss",
         edit='with torch.autocast("cuda", torch.bfloat16): around the forward and the loss',
-        rules=("fp32_matmul",),
+        rules=("fp32_matmul", "attention_backend"),
         patches="calls of the outermost module; ends at the backward",
         lacks="no module was called outside of compiled functions",
         apply=_bf16_autocast,
@@ -240,7 +240,7 @@ ROWS: Final = (
         "sdpa_is_causal",
         "attention with is_causal in place of a causal mask",
         edit="scaled_dot_product_attention(..., is_causal=True) without attn_mask",
-        rules=("unfused_attention",),
+        rules=("attention_backend", "unfused_attention"),
         patches="eager calls of scaled_dot_product_attention with a causal mask",
         lacks="no eager scaled_dot_product_attention has a mask that equals is_causal",
         apply=_sdpa_is_causal,
@@ -258,7 +258,7 @@ ROWS: Final = (
         edit="with torch.nn.attention.sdpa_kernel([SDPBackend.CUDNN_ATTENTION, "
         "SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION], set_priority=True): around "
         "the forward",
-        rules=("unfused_attention",),
+        rules=("attention_backend", "unfused_attention"),
         patches="the order of scaled_dot_product_attention's backends",
         lacks="the script calls no scaled_dot_product_attention",
         apply=_sdpa_cudnn,

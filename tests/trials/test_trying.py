@@ -285,6 +285,20 @@ def test_names_of_remedies_are_unique_and_their_rules_exist():
     assert {rule for each in REMEDIES for rule in each.rules} <= rules
 
 
+def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
+    """A change of the source, of what is recorded, or of the machine."""
+    proposed = {rule for each in REMEDIES for rule in each.rules}
+    assert {each.name for each in RULES} - proposed == {
+        *("allocating", "autotuning", "compiling", "first_step", "graph_break", "late_rank"),
+        *("misaligned_matmul", "synchronisation", "uncached", "unlike_siblings", "unpaid_tuning"),
+    }
+
+
+def test_an_optimizer_that_steps_by_parameter_is_tried_fused_first():
+    proposed = [each.name for each in REMEDIES if "per_parameter_optimizer" in each.rules]
+    assert proposed == ["fused_optimizer", "foreach_optimizer", "compiled_optimizer"]
+
+
 @pytest.mark.parametrize("remedy", REMEDIES, ids=lambda each: each.name)
 def test_a_remedy_says_what_it_patches_and_what_a_script_may_lack(remedy: Remedy):
     is_tried = remedy.apply is not None

@@ -110,8 +110,8 @@ def _remedied(call: _Call, device: str) -> tuple[list[str], Attention]:
 
 def _call_of(facts: Facts, launches: Ints) -> _Call | None:
     """Return what the recording says of the calls at a line, by the longest one forward."""
-    found = [_OP.search(facts.innermost_op(at)) for at in launches.tolist()]
-    backward = np.array([bool(each and each[2]) for each in found], np.bool_)
+    ops = [_OP.search(facts.innermost_op(at)) for at in launches.tolist()]
+    backward = np.array([bool(each and each[2]) for each in ops], np.bool_)
     forward = launches[~backward]
     if not len(forward):
         return None

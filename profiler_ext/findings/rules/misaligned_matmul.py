@@ -56,11 +56,11 @@ class _Expected:
 
 
 def _kernel_of(name: str) -> _Kernel | None:
-    found = _NAME.search(name)
-    if found is None or _CONVOLUTION.search(name):
+    match = _NAME.search(name)
+    if match is None or _CONVOLUTION.search(name):
         return None
-    dtype = next((text for key, text in _DTYPES.items() if key in found[1]), None)
-    return None if dtype is None else _Kernel(dtype, _KINDS[found[2]], int(found[3]))
+    dtype = next((text for key, text in _DTYPES.items() if key in match[1]), None)
+    return None if dtype is None else _Kernel(dtype, _KINDS[match[2]], int(match[3]))
 
 
 def claimed(facts: Facts) -> Ints:
