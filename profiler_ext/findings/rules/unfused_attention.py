@@ -165,7 +165,9 @@ def _call_of(facts: Facts, launches: events.Ints) -> Attention:
     """Return what ops and kernels tell of the call of attention."""
     names = {facts.launches.name[row] for row in launches.tolist()}
     ops = {facts.innermost_op(row) for row in launches.tolist()}
-    is_half = any(map(_HALF.search, names)) or not any(map(_FLOAT32.search, names))
+    # Of the whole program: torch computes bfloat16 in float32 where no kernel is fused
+    is_half = any(map(_HALF.search, facts.launches.name.strings))
+    is_half |= not any(map(_FLOAT32.search, names))
     mask = "bool" if any(map(_MASKS.search, ops)) else "none"
     sizes = [int(match[1]) for match in map(_SOFTMAX_SIZE.search, names) if match]
     return Attention(
