@@ -1,8 +1,8 @@
 """Groups of launches that one change of the program would merge: whose launches a step waits for.
 
 An optimizer that updates parameters one by one, a Python loop over tensors, a loop within a
-forward, a line that calls the modules of a list. Each group's saving is that of a replay in which its launches are merged, on top of the
-groups with a larger one, so that no time is saved twice.
+forward, a line that calls the modules of a list. Each group's saving is that of a replay in which
+its launches are merged, on top of the groups with a larger one, so that no time is saved twice.
 """
 
 from __future__ import annotations

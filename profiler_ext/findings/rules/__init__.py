@@ -9,6 +9,7 @@ from profiler_ext.findings.rules import (
     autotuning,
     compiling,
     data_loader,
+    debug_setting,
     dtype_conversion,
     eager_beside_compiled,
     exposed_communication,
@@ -36,6 +37,7 @@ from profiler_ext.findings.rules import (
 )
 
 RULES: Final[tuple[Rule, ...]] = (
+    debug_setting.RULE,
     per_parameter_optimizer.RULE,
     python_loop.RULE,
     launch_bound.RULE,
