@@ -263,13 +263,15 @@ def test_a_loop_that_waits_in_each_round_costs_its_waits_too():
             script.launch("void at::native::cell", 30 * US, op="aten::cell_0")
             script.launch(_COPY, US, op="aten::nonzero", category="gpu_memcpy")
             script.wait()
+        script.launch("void at::native::cell_backward", 2 * US, op="aten::cell_backward")
         script.end_step()
     line = _LINE | {"module": "cell", "module_class": "Cell", "phase": Phase.FORWARD}
-    made = placed(script.analysis(), cell_0=line, nonzero=line)
+    backward = {"cell_backward": line | {"phase": Phase.BACKWARD}}
+    made = placed(script.analysis(), cell_0=line, nonzero=line, **backward)
     idle = replace(made.idle, places=tuple(replace(each, **_LINE) for each in made.idle.places))
     analysis = _in_phases(replace(made, idle=idle))
     found = only(python_loop.RULE, analysis)
-    assert found.summary.endswith("(24 launches) and waits for the device")
+    assert found.summary.endswith("(25 launches) and waits for the device")
     assert {each.name: each.value for each in found.evidence}["waits for the device in them"] == 12
     assert is_silent(synchronisation.RULE, analysis)
     assert [each.kind for each in launch_groups(facts_of(analysis))] == [Kind.CALLS]

@@ -13,8 +13,8 @@ _REMEDIES = {
     "CUDA_LAUNCH_BLOCKING": "unset CUDA_LAUNCH_BLOCKING",
     "memory history": "torch.cuda.memory._record_memory_history(enabled=None)",
     "TORCH_SHOW_DISPATCH_TRACE": "unset TORCH_SHOW_DISPATCH_TRACE",
-    "deterministic algorithms": "torch.use_deterministic_algorithms(False), if runs need not repeat "
-    "bit for bit",
+    "deterministic algorithms": "torch.use_deterministic_algorithms(False), if runs "
+    "need not repeat bit for bit",
 }
 
 
