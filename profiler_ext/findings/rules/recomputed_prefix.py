@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
+_ATTENDS = re.compile(r"attention|softmax")
 _MIN_GROWTHS = 2  # three calls, each with as many blocks more
 _MOST_NEW = 1 / 8  # of the tokens of a call
 _MIN_KERNELS = 3  # kernels that grow alike
@@ -35,7 +37,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     phase = facts.launches.phase
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU")
-    if facts.in_steps(phase.where(Phase.BACKWARD)).any():
+    attends = facts.of_op(lambda op: _ATTENDS.search(op) is not None)
+    if facts.in_steps(phase.where(Phase.BACKWARD)).any() or not attends.any():
         return ()
     alike: dict[int, list[_Series]] = defaultdict(list)
     for series in _growing(facts):
