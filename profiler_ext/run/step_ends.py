@@ -302,14 +302,14 @@ _STEP_END = _StepEndState()
 
 
 class StepEnds:
-    """Watches a script and calls back at the end of each of its steps.
+    """Watches a script and calls back at the end of each step.
 
     A step ends at the script's own ``prof.step()`` while it has a profiler, else when the first
     optimizer has stepped: an eager one by torch's hook, a compiled one after its graph. Until one
     has, the outermost calls that repeat end steps, of a compiled function before those of a module:
     a script that does not train has no other. The second call begins step 1, and may be the last.
     When an optimizer steps after all, or another call turns out to repeat more often, steps are
-    counted from there: ``on_restart`` is asked, and is told whether it must.
+    counted from there: ``on_restart`` is told whether it must.
 
     Another optimizer, a model's call or a function ends a step only by name. If the program is to
     end with a step, what ended the step raises ``SystemExit``, once and last, as ``sys.exit()``
@@ -489,7 +489,6 @@ class StepEnds:
             self._optimizer_graph = graph
 
     def _call_begins(self, call: Call) -> None:
-        """A call of a model or a function begins, with no other around it."""
         if self._takes_calls and not self._thread.entered:
             self._outermost_begins(call, CALL_ENDS)
 
