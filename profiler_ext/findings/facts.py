@@ -409,5 +409,16 @@ def launches_by_line(facts: Facts, launches: Ints) -> Iterator[Ints]:
     return (np.array(own, np.int64) for own in lines.values())
 
 
+def launches_by_function(
+    facts: Facts, launches: Ints
+) -> Iterator[tuple[tuple[str | None, str | None], Ints]]:
+    """Return the file and name of each function, with the rows of the launches at its lines."""
+    functions: dict[tuple[str | None, str | None], list[int]] = {}
+    for launch in launches.tolist():
+        place = facts.place(launch)
+        functions.setdefault((place.file, place.function), []).append(launch)
+    return ((each, np.array(own, np.int64)) for each, own in functions.items())
+
+
 def _is_model_line(place: Place) -> bool:
     return place.phase in _PHASES and place.line is not None
