@@ -9,6 +9,7 @@ from profiler_ext.findings.rules import (
     autotuning,
     compiling,
     data_loader,
+    debug_setting,
     dense_embedding_gradients,
     dtype_conversion,
     eager_beside_compiled,
@@ -41,6 +42,7 @@ from profiler_ext.findings.rules import (
 )
 
 RULES: Final[tuple[Rule, ...]] = (
+    debug_setting.RULE,
     per_parameter_optimizer.RULE,
     python_loop.RULE,
     launch_bound.RULE,
