@@ -64,7 +64,7 @@ def print_first_screen(
 ) -> None:
     """Print what to know first; ``commands`` go deeper."""
     verdict = Text(findings_view.verdict_text(session.analyses, session.recommendations), "bold")
-    advice = [*_finding_lines(session), *_caveat_lines(session, console)]
+    advice = [*_finding_lines(session, console.width), *_caveat_lines(session, console)]
     above = [verdict, *_step_lines(session), *advice, Text()]
     below = [Text(), *_breakdown_lines(session)]
     last = [Text(next_text(commands, console.width), "dim")] if commands else []
@@ -87,7 +87,7 @@ def _step_lines(session: SessionLike) -> Iterator[Text]:
         yield Text(printable(f"a step is a call of {called}"), "dim")
 
 
-def _finding_lines(session: SessionLike) -> Iterator[Text]:
+def _finding_lines(session: SessionLike, width: int) -> Iterator[Text]:
     """Yield two lines per finding: the time at stake and what it is, then what to try."""
     settings = session.analyses[0].recording.settings
     ranked = session.recommendations.ranked
@@ -102,7 +102,9 @@ def _finding_lines(session: SessionLike) -> Iterator[Text]:
         if where:
             what.append(f" {where}", "cyan")
         yield what
-        yield Text(f"{_INDENT}try: {printable(finding.remedy)}", "green")
+        start = f"{_INDENT}try: "
+        remedy = findings_view.short_remedy(printable(finding.remedy), width - len(start))
+        yield Text(f"{start}{remedy}", "green")
 
 
 def _caveat_lines(session: SessionLike, console: Console) -> Iterator[Text]:

@@ -37,6 +37,10 @@ _MAX_CHARS = 64
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
+_CLAUSE_ENDS = ("; ", ", ", ": ", " (")
+_MORE = "…"
+
+
 def findings_heading(findings: Findings) -> str:
     """Return the heading of the findings."""
     if findings.ranked:
@@ -179,3 +183,15 @@ def _bytes_text(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:.0f} bytes"
+
+
+def short_remedy(remedy: str, width: int) -> str:
+    """Return a remedy up to the last end of a clause that fits; all of it if there is none."""
+    if len(remedy) <= width:
+        return remedy
+    depth, end = 0, 0
+    for at, character in enumerate(remedy[: width - len(_MORE) + 1]):
+        if depth == 0 and remedy.startswith(_CLAUSE_ENDS, at):
+            end = at
+        depth += (character in "([") - (character in ")]")
+    return f"{remedy[:end]}{_MORE}" if end else remedy

@@ -20,6 +20,7 @@ from profiler_ext.profiling.lines import HOOK
 from profiler_ext.profiling.profiler import RECORDING, profile
 from profiler_ext.profiling.torch_views import RawTrace
 from profiler_ext.profiling.unrecorded_steps import Mark
+from profiler_ext.run.loops import expected_steps
 from profiler_ext.run.request import Request
 from profiler_ext.run.step_ends import StepEnds
 from profiler_ext.run.window import FinishedStep, MissedSteps, SlowStepDetector, Window
@@ -86,6 +87,7 @@ class Recorder:
             may_be_short=lambda: (
                 request.repeats is None and self.ends.found_call and not self.ends.may_train
             ),
+            expected_steps=lambda: None if self.ends.of else expected_steps(),
         )
         self._pace = None if self._slow is None else SlowStepDetector(self._slow)
         self._step_start = Mark.here()

@@ -97,6 +97,8 @@ def _unrecorded(request: Request, recorder: Recorder) -> tuple[str, ...]:
         return (_before_training(request, steps, session),)
     if session is not None and recorder.recorded_early:
         return (_early(request, recorder, session),)
+    if window.expected is not None:
+        return (_expected(request, window.expected, session),)
     if request.repeats is None and not window.is_over(steps):
         return (_cut_off(request, steps, max(steps - (window.first or 0), 0)),)
     return ()
@@ -117,7 +119,19 @@ def _early(request: Request, recorder: Recorder, session: Session) -> str:
     which = "an early one was" if count == 1 else f"{count} early ones were"
     return (
         f"the script ended after {recorder.ends.seen[f'calls of {of}']} calls of {of}, too few to "
-        f"skip {request.skip} and record {request.steps} of them: {which} recorded"
+        f"skip {request.skip} and record {request.steps} of them: {which} recorded{_WARM_UP}"
+    )
+
+
+_WARM_UP = "; their time includes warm-up"
+
+
+def _expected(request: Request, expected: int, session: Session) -> str:
+    """Say that the program's loops have too few steps, and which of them were recorded."""
+    recorded = ", ".join(str(step.number) for step in session.analysis.steps)
+    return (
+        f"the loop has {_steps(expected)}, too few to skip {request.skip}: recorded "
+        f"{recorded or 'none'}{_WARM_UP}"
     )
 
 
@@ -155,7 +169,10 @@ def _not_seen_text(step_on: StepOn) -> str:
 
 
 def _seen_text(seen: Counter[str]) -> str:
-    listed = [f"{what} ({count:,} times)" for what, count in seen.most_common(_MAX_SEEN_SHOWN)]
+    listed = [
+        f"{what} ({'once' if count == 1 else f'{count:,} times'})"
+        for what, count in seen.most_common(_MAX_SEEN_SHOWN)
+    ]
     return f"; seen were {', '.join(listed)}" if listed else "; no other was seen either"
 
 

@@ -41,6 +41,7 @@ class Call:
     weight: int = 1  # how much a call says, against one of something else
 
 
+OnCall = Callable[[Call], None]
 _COMPILED_WEIGHT = 8
 """A compiled function is the step unless something else is called far more often."""
 _LIMIT = 2
@@ -65,6 +66,10 @@ class RepeatedCall:
         if self.call is None:
             return self._counts[call.ender] >= self._least
         return self._score(call) > _LIMIT * self._score(self.call)
+
+    def would_be_first(self, call: Call) -> bool:
+        """Tell whether a call that begins is the first that is repeated."""
+        return self.call is None and self._counts[call.ender] + 1 >= self._least
 
     def _score(self, call: Call) -> int:
         return call.weight * self._counts[call.ender]
@@ -118,10 +123,15 @@ class CallEnds:
     """
 
     def __init__(
-        self, step_on: StepOn, outermost: Outermost, on_end: Callable[[Call], None], guard: Guard
+        self,
+        step_on: StepOn,
+        outermost: Outermost,
+        on_begin: OnCall,
+        on_end: OnCall,
+        guard: Guard,
     ) -> None:
         self._step_on, self._outermost = step_on, outermost
-        self._on_end, self._guard = on_end, guard
+        self._on_begin, self._on_end, self._guard = on_begin, on_end, guard
         self._modules = step_on.by is not EndedBy.FUNCTION
         self._codes: dict[int, CodeType] = {}
 
@@ -189,6 +199,7 @@ class CallEnds:
 
     def _begins(self, frame: FrameType, call: Call) -> None:
         self._outermost.frame, self._outermost.call = id(frame), call
+        self._on_begin(call)
 
     def _returns(self, code: CodeType, _: int, __: object) -> None:
         frame = _frame_of(code) if self._outermost.is_any else None
@@ -224,8 +235,11 @@ class ModuleHooks:
     ``OptimizedModule.__call__`` warns of them.
     """
 
-    def __init__(self, outermost: Outermost, on_end: Callable[[Call], None], guard: Guard) -> None:
-        self._outermost, self._on_end, self._guard = outermost, on_end, guard
+    def __init__(
+        self, outermost: Outermost, on_begin: OnCall, on_end: OnCall, guard: Guard
+    ) -> None:
+        self._outermost, self._guard = outermost, guard
+        self._on_begin, self._on_end = on_begin, on_end
         self._depth = threading.local()  # of the outermost module's calls of itself
         self._hooks = ExitStack()
 
@@ -250,6 +264,7 @@ class ModuleHooks:
         if not outermost.is_any:
             outermost.frame, outermost.call = id(module), module_call(module)
             self._depth.count = 0
+            self._on_begin(outermost.call)
         if outermost.frame == id(module):
             self._depth.count += 1
 
@@ -287,14 +302,14 @@ _STEP_END = _StepEndState()
 
 
 class StepEnds:
-    """Watches a script and calls back at the end of each of its steps.
+    """Watches a script and calls back at the end of each step.
 
     A step ends at the script's own ``prof.step()`` while it has a profiler, else when the first
     optimizer has stepped: an eager one by torch's hook, a compiled one after its graph. Until one
     has, the outermost calls that repeat end steps, of a compiled function before those of a module:
-    a script that does not train has no other. When an optimizer steps after all, or another call
-    turns out to repeat more often, steps are counted from there: ``on_restart`` is asked, and is
-    told whether it must.
+    a script that does not train has no other. The second call begins step 1, and may be the last.
+    When an optimizer steps after all, or another call turns out to repeat more often, steps are
+    counted from there: ``on_restart`` is told whether it must.
 
     Another optimizer, a model's call or a function ends a step only by name. If the program is to
     end with a step, what ended the step raises ``SystemExit``, once and last, as ``sys.exit()``
@@ -379,13 +394,14 @@ class StepEnds:
         by = self._step_on.by
         if not self._takes_calls and by not in (EndedBy.FORWARD, EndedBy.FUNCTION):
             return
+        watched = (self._call_begins, self._call_over)
         with ExitStack() as stack:
             if python_without_monitoring() is None:
-                calls = CallEnds(self._step_on, self._outermost, self._call_over, guard)
+                calls = CallEnds(self._step_on, self._outermost, *watched, guard)
                 with suppress(LinesUnavailableError) if self._takes_calls else nullcontext():
                     stack.enter_context(calls.watched())
             elif by is not EndedBy.FUNCTION:
-                self._module_hooks = ModuleHooks(self._outermost, self._call_over, guard)
+                self._module_hooks = ModuleHooks(self._outermost, *watched, guard)
                 stack.callback(self._module_hooks.leave)
                 self._module_hooks.watch()
             self._call_hooks = stack.pop_all()
@@ -445,6 +461,8 @@ class StepEnds:
             entered.append(id(edge))
             if self._module_hooks is not None:
                 self._module_hooks.leave()
+            if len(entered) == 1 and self._takes_calls and not self._outermost.is_any:
+                self._outermost_begins(compiled_call(edge), points.FRAME_EDGE.path)
             return
         entered.pop()
         if entered:
@@ -470,6 +488,10 @@ class StepEnds:
         if self._step_on.by is EndedBy.FIRST:
             self._optimizer_graph = graph
 
+    def _call_begins(self, call: Call) -> None:
+        if self._takes_calls and not self._thread.entered:
+            self._outermost_begins(call, CALL_ENDS)
+
     def _call_over(self, call: Call) -> None:
         """A call of a model or a function is over, with no other around it."""
         if self._step_on.name is not None:
@@ -492,6 +514,12 @@ class StepEnds:
             self._takes_calls or self._step_on == StepOn(EndedBy.FORWARD)
         ):
             self._outermost_over(compiled_call(edge), points.FRAME_EDGE.path)
+
+    def _outermost_begins(self, call: Call, hook: str) -> None:
+        """End step 0 where the second call of what repeats begins."""
+        if self._repeated.would_be_first(call) and not self._waits_for_optimizer():
+            self._repeated.call = call
+            self._end(call.ender, call.source, hook)
 
     def _outermost_over(self, call: Call, hook: str) -> None:
         """End a step if this is the call that repeats."""

@@ -99,7 +99,8 @@ class Window:
     so the first step is longer.
 
     Where nobody knows how many steps are to come, the first ones after the one that compiles are
-    recorded early, for a script that ends before the requested ones.
+    recorded early, for a script that ends before the requested ones. Where the loops around the
+    first step have too few steps for the requested ones, the last of theirs are recorded.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Window:
         now: Callable[[], float] = time.monotonic,
         on_device: Callable[[], bool] = lambda: False,
         may_be_short: Callable[[], bool] = lambda: False,
+        expected_steps: Callable[[], int | None] = lambda: None,
     ) -> None:
         # ``is_learning``: CUDA graphs' first calls are still to be profiled on their own, which
         # they cannot be while torch's profiler warms up.
@@ -119,6 +121,8 @@ class Window:
         self._steps, self._repeats, self._now = steps, repeats, now
         self._has_open_region, self._is_learning = has_open_region, is_learning
         self._on_device, self._may_be_short = on_device, may_be_short
+        self._expected_steps = expected_steps
+        self.expected: int | None = None  # steps, where they are too few for the requested ones
         self._early = range(0)  # steps
         self._is_settling = False  # after them, until the requested ones
         self._skip_s = skip.seconds
@@ -184,8 +188,8 @@ class Window:
         now = self._now()
         before_s, self._updated_s = now - self._updated_s, now
         self._updated_step = step
-        if step == 1 and self._may_be_short():
-            self._record_early()
+        if step == 1:
+            (self._record_early if self._may_be_short() else self._record_expected)()
         if self._is_settling:
             self._settle(step, now)
         if self.first is None and now - self._began_s >= self._skip_s:
@@ -212,6 +216,17 @@ class Window:
             least = self._early.stop + _SETTLING_STEPS + 1
             self._is_settling = self.first <= least
             self._begin_at(max(self.first, least))
+
+    def _record_expected(self) -> None:
+        if self.first is None or self.first <= 1 or self._repeats is not None:
+            return
+        expected = self._expected_steps()
+        if expected is None or not 1 < expected <= self.first:
+            return
+        self.expected = expected
+        # The step before is recorded too on a device, and is not the one that compiles.
+        least = 2 if expected > 2 and self._on_device() else 1
+        self._begin_at(max(least, expected - (self._steps.steps or 1)))
 
     def _settle(self, step: int, now: float) -> None:
         """Begin a step later while short steps may still get faster."""

@@ -27,6 +27,11 @@ NETS = """
         def forward(self, x): return torch.relu(self.inner(x))
     net, loss, x = Net(), torch.nn.MSELoss(), torch.ones(2, 4)
 """
+TRAINS = """
+def step():
+    model(torch.ones(2, 4)).sum().backward()
+    sgd.step()
+"""
 INFERS = NETS + "    del sgd, adam\n    torch.set_grad_enabled(False)\n"
 
 
@@ -114,12 +119,12 @@ def test_a_compiled_forward_that_is_called_past_the_module_is_the_step(
 @pytest.mark.parametrize(
     ("calls", "recorded", "expected"),
     [
-        (3, [1], "3 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 of "
-         "them: an early one was recorded"),
-        (5, [1, 2], "5 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 "
-         "of them: 2 early ones were recorded"),
-        (9, [1, 2], "9 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 "
-         "of them: 2 early ones were recorded"),
+        (2, [1], "2 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 of "
+         "them: an early one was recorded; their time includes warm-up"),
+        (3, [1, 2], "3 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 of "
+         "them: 2 early ones were recorded; their time includes warm-up"),
+        (8, [1, 2], "8 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 "
+         "of them: 2 early ones were recorded; their time includes warm-up"),
     ],
 )  # fmt: skip
 def test_a_script_with_few_calls_keeps_early_ones(
@@ -127,10 +132,51 @@ def test_a_script_with_few_calls_keeps_early_ones(
 ) -> None:
     assert run(INFERS + f"    for n in range({calls}): net(x)") == 0
     assert steps(out()) == recorded
+    assert calls_of("aten::linear") == dict.fromkeys(recorded, 1)
     (line,) = messages(capfd)
     assert line == f"profiler-ext: the script ended after {expected}"
     timed = out().recording.settings.unprofiled_steps_ns  # after the early ones
-    assert len(timed) == {3: 0, 5: 1, 9: 3}[calls]
+    assert len(timed) == {2: 0, 3: 0, 8: 3}[calls]
+
+
+def test_the_one_call_after_a_compiled_warm_up_is_recorded(run: Run) -> None:
+    body = """
+    compiled = torch.compile(lambda x: net(x), backend="eager")
+    compiled(x)
+    compiled(x)
+    """
+    assert run(INFERS + body) == 0
+    assert calls_of("aten::linear") == {1: 1}
+
+
+def test_of_a_single_call_it_says_how_to_record_it(run: Run, capfd: Capture) -> None:
+    assert run(INFERS + "    net(x)") == 3
+    (line,) = messages(capfd)
+    assert "calls of the module `Net` (script.py:15) (once)" in line
+    assert line.endswith("or record the whole script with --skip 0")
+
+
+@pytest.mark.parametrize(
+    ("loop", "recorded", "said"),
+    [
+        ("for n in range(3): step()", [1, 2], "3 steps, too few to skip 5: recorded 1, 2"),
+        ("for n in range(2): step()", [1], "2 steps, too few to skip 5: recorded 1"),
+        ("for n in range(5): step()", [3, 4], "5 steps, too few to skip 5: recorded 3, 4"),
+    ],
+)
+def test_of_a_loop_of_few_training_steps_the_last_are_recorded(
+    run: Run, capfd: Capture, loop: str, recorded: list[int], said: str
+) -> None:
+    assert run(TRAINS + loop) == 0
+    assert steps(out()) == recorded
+    (line,) = messages(capfd)
+    assert line == f"profiler-ext: the loop has {said}; their time includes warm-up"
+
+
+def test_a_loop_of_enough_training_steps_is_recorded_as_asked(run: Run, capfd: Capture) -> None:
+    assert run(TRAINS + "for n in range(7): step()") == 0
+    assert steps(out()) == [5, 6]
+    assert messages(capfd) == []
 
 
 def test_gradients_that_accumulate_end_no_step(run: Run) -> None:

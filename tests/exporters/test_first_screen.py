@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from profiler_ext.exporters.terminal.first_screen import LINES, next_steps, print_first_screen
+from profiler_ext.exporters.views.findings import short_remedy
 from profiler_ext.exporters.views.formatting import time_text
 from profiler_ext.records.vocabulary import Scope
 from profiler_ext.sessions.merging import MergedSession, load, merge
@@ -101,3 +102,25 @@ def test_its_last_line_says_what_to_do_next() -> None:
     )
     *_, last = screen(worked("gpt_compiled"), 200, "a b").splitlines()
     assert "profiler-ext open 'a b' | explain 'a b' gpt.py:36 |" in last
+
+
+@pytest.mark.parametrize(
+    ("remedy", "shown"),
+    [
+        ("AdamW(..., fused=True)", "AdamW(..., fused=True)"),
+        (
+            "torch.compile(model, mode='reduce-overhead'), which replays CUDA graphs; or a batch",
+            "torch.compile(model, mode='reduce-overhead')…",
+        ),
+        (
+            "pad (to 8, or 64) what the last layer takes, then measure it all again",
+            "pad (to 8, or 64) what the last layer takes…",
+        ),
+        (
+            "one function that calls the model and computes the whole loss in one go",
+            "one function that calls the model and computes the whole loss in one go",
+        ),
+    ],
+)
+def test_a_remedy_ends_with_a_clause_that_fits(remedy: str, shown: str) -> None:
+    assert short_remedy(remedy, 58) == shown

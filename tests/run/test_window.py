@@ -198,3 +198,25 @@ def test_after_an_early_recording_short_steps_settle_for_longer(
 def test_steps_that_are_requested_later_do_not_settle() -> None:
     window = Window(Amount(9), Amount(2), may_be_short=lambda: True)
     assert actions(window, 12) == "-rR-----wrR-"
+
+
+@pytest.mark.parametrize(
+    ("loop", "on_device", "message"),
+    [
+        (None, False, "----wrR-----"),
+        (7, False, "----wrR-----"),
+        (6, False, "----wrR-----"),
+        (5, False, "--wrR-------"),
+        (3, False, "-rR---------"),
+        (2, False, "-rR---------"),
+        (1, False, "----wrR-----"),  # a loop in another function may follow
+        (5, True, "--rrR-------"),
+        (3, True, "-rrR--------"),
+        (2, True, "-rR---------"),
+    ],
+)
+def test_of_a_loop_that_is_too_short_the_last_steps_are_recorded(
+    loop: int | None, on_device: bool, message: str
+) -> None:
+    window = Window(Amount(5), Amount(2), on_device=lambda: on_device, expected_steps=lambda: loop)
+    assert actions(window, 12) == message
