@@ -161,6 +161,7 @@ class Waits:
     end_ns: Ints
     lag_ns: Ints  # how long after the device had finished
     is_for_value: Rows  # it is not the wait for a copy to the device
+    last_launch: Ints  # row of the launch before it, or ``NO_ROW``
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +334,9 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
     last = np.searchsorted(start_ns[in_order], begin_ns, side="right") - 1
     is_copy = flag_rows(launches.name, lambda name: "HtoD" in name)[in_order]
     is_to_device = is_copy[last] & (last >= 0)
-    return Waits(begin_ns, over, over - np.maximum(begin_ns, through), ~is_to_device)
+    last_launch = np.append(in_order, NO_ROW)[last]
+    lag_ns = over - np.maximum(begin_ns, through)
+    return Waits(begin_ns, over, lag_ns, ~is_to_device, last_launch)
 
 
 def _disjoint_spans(begin_ns: Ints, over: Ints, least_ns: int, most_ns: int) -> Ints:

@@ -288,6 +288,16 @@ class Facts:
         chosen = np.isin(ended, self.launches.start_ns[launches])
         return np.flatnonzero(chosen[idle.span]) if len(ended) else np.empty(0, np.int64)
 
+    def launch_after(self, idle: Ints) -> Ints:
+        """Return the row of the launch that ended each piece of idle time, or -1."""
+        rows = np.append(np.argsort(self.launches.start_ns, kind="stable"), -1)
+        starts_ns = self.launches.start_ns[rows[:-1]]
+        ended_ns = self._span_ends[self.analysis.idle.span[idle]]
+        at = np.searchsorted(starts_ns, ended_ns)
+        is_known = np.append(starts_ns, -1)[at] == ended_ns
+        launch: Ints = np.where(is_known, rows[at], -1)
+        return launch
+
     @cached_property
     def _span_ends(self) -> Ints:
         idle = self.analysis.idle
@@ -407,6 +417,17 @@ def launches_by_line(facts: Facts, launches: Ints) -> Iterator[Ints]:
         place = facts.place(launch)
         lines.setdefault((place.file, place.line), []).append(launch)
     return (np.array(own, np.int64) for own in lines.values())
+
+
+def launches_by_function(
+    facts: Facts, launches: Ints
+) -> Iterator[tuple[tuple[str | None, str | None], Ints]]:
+    """Return the file and name of each function, with the rows of the launches at its lines."""
+    functions: dict[tuple[str | None, str | None], list[int]] = {}
+    for launch in launches.tolist():
+        place = facts.place(launch)
+        functions.setdefault((place.file, place.function), []).append(launch)
+    return ((each, np.array(own, np.int64)) for each, own in functions.items())
 
 
 def _is_model_line(place: Place) -> bool:

@@ -1,12 +1,13 @@
 """Groups of launches that one change of the program would merge: whose launches a step waits for.
 
 An optimizer that updates parameters one by one, a Python loop over tensors, a loop within a
-forward. Each group's saving is that of a replay in which its launches are merged, on top of the
-groups with a larger one, so that no time is saved twice.
+forward, a line that calls the modules of a list. Each group's saving is that of a replay in which
+its launches are merged, on top of the groups with a larger one, so that no time is saved twice.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -45,6 +46,10 @@ _LATE = 0.5  # of its launches a group that the CPU is late for has fewer on the
 _SHORT_NS = 10_000
 _FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
 _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
+_JOINS = frozenset({"aten::cat", "aten::concat", "aten::hstack", "aten::stack", "aten::vstack"})
+# The backward of a part of a tensor, which writes zeros for all of it in each round
+_WHOLE_GRADIENTS = frozenset({"aten::new_zeros", "aten::select_backward", "aten::slice_backward"})
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 _Line = tuple[str | None, int | None, str | None]
@@ -56,7 +61,7 @@ class Kind(Enum):
 
     OPTIMIZER = auto()  # an optimizer that updates parameters one by one
     TENSORS = auto()  # a loop over tensors outside of forward and backward
-    CALLS = auto()  # a loop in a forward
+    CALLS = auto()  # a loop in a forward, also over the modules of a list
     EAGER = auto()  # what runs eagerly next to compiled graphs
     READS = auto()  # reads of single values, for which the CPU waits
 
@@ -71,6 +76,7 @@ class LaunchGroup:
     count: int  # of parameters, tensors or calls a step
     cpu_kept: Floats | float  # the part of the CPU's time since the launch before that is left
     busy_kept: Floats | float  # the part of the device's time
+    waits: Rows | None = None  # those of ``Replay.waits`` that go with them; ``None`` for none
     saving_ns: int = 0
 
     def idle(self, facts: Facts) -> Ints:
@@ -100,6 +106,17 @@ def waits_in(facts: Facts, group: LaunchGroup) -> bool:
     own = group.location.file, group.location.line
     is_read = flag_rows(_ops(facts, group.launches), lambda name: name == _READ)
     return group.kind is Kind.TENSORS and bool(is_read.any()) and own in waiting
+
+
+def waits_of_calls(facts: Facts) -> set[tuple[str | None, int | None]]:
+    """Return the lines whose waits go with a loop in a forward, and cost nothing beside it."""
+    replay, places = facts.replay, facts.analysis.places
+    groups = [each for each in launch_groups(facts) if each.kind is Kind.CALLS]
+    every = [each.waits for each in groups if each.waits is not None and each.saving_ns]
+    if replay is None or not every:
+        return set()
+    at = facts.main_place[replay.waits.last_launch[np.logical_or.reduce(every)]]
+    return {(places[each].file, places[each].line) for each in np.unique(at).tolist()}
 
 
 def _once(facts: Facts) -> _Replayed:
@@ -134,10 +151,18 @@ def _candidate(facts: Facts, group: LaunchGroup, summary: str, remedy: str) -> C
             Figure("launches a step", facts.launches_per_step(group.launches)),
             Figure("they take", busy_ns, FigureUnit.NS),
             Figure("idle before them, as recorded", idle_ns, FigureUnit.NS),
+            *_of_waits(facts, group),
         ),
         launches=group.launches,
         idle=idle,
     )
+
+
+def _of_waits(facts: Facts, group: LaunchGroup) -> tuple[Figure, ...]:
+    if group.waits is None:
+        return ()
+    count = int(group.waits.sum()) // len(facts.analysis.steps)
+    return (Figure("waits for the device in them", count),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +201,9 @@ def _busy_part(facts: Facts, remedied: Remedied) -> float:
 
 def _remedied(facts: Facts, group: LaunchGroup) -> Remedied:
     """Return what is left once a group's launches are merged."""
-    cpu, busy, waits = np.ones(len(facts.launches)), np.ones(len(facts.launches)), None
+    cpu, busy = np.ones(len(facts.launches)), np.ones(len(facts.launches))
     cpu[group.launches], busy[group.launches] = group.cpu_kept, group.busy_kept
-    if group.kind is Kind.READS and facts.replay is not None:
-        waits = ~facts.replay.waits.is_for_value
-    return Remedied(cpu, busy, waits)
+    return Remedied(cpu, busy, None if group.waits is None else ~group.waits)
 
 
 def _groups(facts: Facts) -> Iterator[LaunchGroup]:
@@ -189,11 +212,25 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     eager = np.flatnonzero(is_eager)
     yield from _optimizer(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OPTIMIZER)))
     yield from _tensor_loops(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OTHER)))
-    yield from (_next_to_compiled if _is_compiled(facts) else _call_loops)(facts, eager)
-    reads = eager[flag_rows(_ops(facts, eager), lambda name: name == _READ)]
-    if facts.replay is not None and facts.replay.waits.is_for_value.any():
+    if _is_compiled(facts):
+        in_model = [*_next_to_compiled(facts, eager)]
+    else:
+        in_model = [*_call_loops(facts, eager), *_module_loops(facts, eager)]
+    yield from in_model
+    yield from _reads(facts, eager, [each.waits for each in in_model if each.waits is not None])
+
+
+def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGroup]:
+    """Yield the reads of single values, with all waits for values that do not go with others."""
+    if facts.replay is None:
+        return
+    waits = facts.replay.waits.is_for_value.copy()
+    for each in others:
+        waits &= ~each
+    if waits.any():
+        reads = eager[flag_rows(_ops(facts, eager), lambda name: name == _READ)]
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
-        yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0)
+        yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
 
 
 def _without_op(facts: Facts, launches: Ints) -> Floats:
@@ -276,10 +313,149 @@ def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         rounds.setdefault(function, {})[_line(place)] = count
     for lines in rounds.values():
         own = launches[_placed(facts, launches, partial(_is_at, lines))]
-        modules = {module for _, _, module in lines}
-        count = median_low(lines.values()) * len(modules)
-        merged = _merged(facts, own)
-        yield LaunchGroup(Kind.CALLS, _busiest(facts, own), own, count, 1 / count, merged)
+        modules, times = len({module for _, _, module in lines}), median_low(lines.values())
+        merged = _merged_rounds(facts, own, times)
+        yield _calls(facts, _busiest(facts, own), own, (times, modules), merged)
+
+
+def _calls(
+    facts: Facts, where: Location, own: Ints, counts: tuple[int, int], busy_kept: Floats
+) -> LaunchGroup:
+    """Return the launches of a loop; ``counts`` are of its rounds, and of modules that run it."""
+    rounds, count = counts[0], counts[0] * counts[1]
+    waits = _waits_after(facts, own, count)
+    return LaunchGroup(Kind.CALLS, where, own, count, 1 / rounds, busy_kept, waits)
+
+
+def _waits_after(facts: Facts, launches: Ints, rounds: int) -> Rows | None:
+    """Flag the waits for values after these launches, if there is one in most of the rounds."""
+    if facts.replay is None:
+        return None
+    waits = facts.replay.waits
+    flags = waits.is_for_value & np.isin(waits.last_launch, launches)
+    return flags if 2 * flags.sum() > rounds * len(facts.analysis.steps) else None
+
+
+def _merged_rounds(facts: Facts, launches: Ints, rounds: int) -> Floats:
+    """Return the part of the device's time of a loop on the same tensors that one round needs."""
+    # Each round writes a gradient of the whole tensor that it takes a part of, and adds it to that
+    # of the round before.
+    columns = facts.launches
+    is_added = columns.phase.where(Phase.GRADIENT_ACCUMULATION)[launches]
+    is_whole = columns.phase.where(Phase.BACKWARD)[launches] & _placed(
+        facts, launches, lambda place: place.aten_op in _WHOLE_GRADIENTS
+    )
+    return np.where(is_added | is_whole, 1 / rounds, _merged(facts, launches))
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """A call of a function: where it is on the stacks, and whether it joins a list of tensors."""
+
+    depth: int
+    file: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class _CallLine:
+    """A line of a function that calls modules."""
+
+    caller: _Caller
+    line: int
+    code: str | None
+
+
+def _module_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of lists of modules that one line calls, each without the others."""
+    of_launch = facts.main_place[launches]
+    places = facts.analysis.places
+    used = [at for at in np.unique(of_launch).tolist() if at >= 0 and places[at].module is not None]
+    callers = _callers([places[at] for at in used])
+    lists: dict[_CallLine, dict[str, set[str]]] = {}
+    own: dict[_CallLine, list[int]] = {}
+    is_joined: dict[_CallLine, bool] = {}
+    for at in used:
+        for call, parts in _calls_of_lists(places[at], callers):
+            own.setdefault(call, []).append(at)
+            container = ".".join(parts[:-1])
+            lists.setdefault(call, {}).setdefault(container, set()).add(parts[-1])
+            joins = callers[".".join(parts[:-2])][call.caller]
+            is_joined[call] = is_joined.get(call, False) or joins
+    for call, items in lists.items():
+        rounds = median_low(map(len, items.values()))
+        if rounds >= _MIN_CALLS and _is_independent(call.code, is_joined=is_joined[call]):
+            rows = launches[np.isin(of_launch, own[call])]
+            where = Location(call.caller.file, call.line, call.code)
+            yield _calls(facts, where, rows, (rounds, len(items)), _merged(facts, rows))
+
+
+def _callers(places: Iterable[Place]) -> dict[str, dict[_Caller, bool]]:
+    """Return the functions of each module that launch something, and whether they join tensors."""
+    callers: dict[str, dict[_Caller, bool]] = {}
+    for place in places:
+        if place.module is not None and place.stack and place.phase is Phase.FORWARD:
+            frame = place.stack[-1]
+            caller = _Caller(len(place.stack) - 1, frame.file, frame.function)
+            of_module = callers.setdefault(place.module, {})
+            of_module[caller] = of_module.get(caller, False) or place.aten_op in _JOINS
+    return callers
+
+
+def _calls_of_lists(
+    place: Place, callers: dict[str, dict[_Caller, bool]]
+) -> Iterator[tuple[_CallLine, list[str]]]:
+    """Yield the lines that call a module of a list, or of a dict, around a place, and its path."""
+    parts = (place.module or "").split(".")
+    for end in range(2, len(parts) + 1):
+        if ".".join(parts[: end - 1]) in callers:  # that one runs itself, and is no list
+            continue
+        for caller in callers.get(".".join(parts[: end - 2]), ()):
+            frame = place.stack[caller.depth] if caller.depth < len(place.stack) else None
+            if frame and (frame.file, frame.function) == (caller.file, caller.function):
+                yield _CallLine(caller, frame.line, frame.code), parts[:end]
+
+
+def _is_independent(code: str | None, *, is_joined: bool) -> bool:
+    """Tell by a line's text whether none of its calls takes what another returned."""
+    # is_joined: its function joins a list of tensors. ``x = layer(x)`` and what cannot be read are
+    # no such lines.
+    statement = _statement(code or "")
+    if statement is None:
+        return False
+    loops = [each for each in ast.walk(statement) if isinstance(each, _COMPREHENSIONS)]
+    if any(map(_calls_its_targets, loops)):
+        return True
+    if isinstance(statement, ast.AugAssign):
+        return not _names(statement.target) & _names(statement.value)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not is_joined or not isinstance(call, ast.Call):
+        return False
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "append":
+        return not _names(call.func.value) & {name for each in call.args for name in _names(each)}
+    return True  # the element of a comprehension that takes several lines
+
+
+def _statement(code: str) -> ast.stmt | None:
+    """Return the innermost statement of a line; ``None`` where it is no whole one."""
+    try:
+        parsed = ast.parse(code.strip()).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return (parsed[0].body[0] if isinstance(parsed[0], ast.For) else parsed[0]) if parsed else None
+
+
+def _calls_its_targets(loop: ast.AST) -> bool:
+    """Tell whether a comprehension calls what it loops over, or what that selects."""
+    generators: list[ast.comprehension] = getattr(loop, "generators", [])
+    targets = {name for each in generators for name in _names(each.target)}
+    called = [each.func for each in ast.walk(loop) if isinstance(each, ast.Call)]
+    return any(_names(each) & targets for each in called if not isinstance(each, ast.Attribute))
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Return the names in an expression, without ``self``."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"self"}
 
 
 def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from statistics import median
+from statistics import median, median_low
 from typing import Any, Final
 
 import msgspec
@@ -58,8 +58,9 @@ class Attention:
 
     Attributes:
         dtype: ``bfloat16`` or ``float32``; float16 takes what bfloat16 does.
-        mask: ``causal`` (by ``is_causal``, or none), ``bool``, ``float``, ``padding`` or ``bias``.
-        head_dim, length: ``None`` where the recording has no shapes.
+        mask: ``causal`` (by ``is_causal``), ``none``, ``bool``, ``float``, ``padding``, ``bias`` or
+            ``dropout``.
+        head_dim, length: ``None`` where unknown.
         has_backward: whether the time is that of forward and backward.
     """
 
@@ -141,11 +142,10 @@ class LibraryTable:
             best = self._best_ns(then, shape, allowed)
             if took and best:
                 parts[shape] = best / took
-        if not parts:
-            return None
-        if call.length is None or call.head_dim is None:
-            return median(parts.values())
-        return parts[min(parts, key=_distance_from(call))]
+        distance = _distance_from(call)
+        least = min(map(distance, parts), default=0.0)
+        nearest = [part for shape, part in parts.items() if distance(shape) == least]
+        return median_low(nearest) if nearest else None
 
     def _best_ns(
         self, call: Attention, shape: tuple[int, ...], allowed: Collection[str]
@@ -220,7 +220,7 @@ def _fits(shape: tuple[int, ...], call: Attention) -> bool:
 
 
 def _distance_from(call: Attention) -> Callable[[Sequence[int]], float]:
-    length, head_dim = call.length or 1, call.head_dim or 1
-    return lambda shape: math.dist(
-        (math.log(shape[-2]), math.log(shape[-1])), (math.log(length), math.log(head_dim))
-    )
+    """Return how unlike a shape is in what is known of a call."""
+    sizes = {-2: call.length, -1: call.head_dim}
+    known = {at: math.log(size) for at, size in sizes.items() if size}
+    return lambda shape: math.hypot(*(math.log(shape[at]) - own for at, own in known.items()))

@@ -19,7 +19,7 @@ from profiler_ext.findings.finding import (
     SavingPer,
     SkippedRule,
 )
-from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
 from profiler_ext.isolation.failures import is_raised_by_program
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
@@ -51,7 +51,7 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
             capped = (_capped(each, facts) for each in verdict)
             candidates += [(rule, each) for each in capped if _is_significant(each, facts)]
     known_ns = facts.training.step_ns if analysis.steps and facts.training.is_known else None
-    ranked = _ranked(candidates, facts, rank)
+    ranked = _ranked(_counted_once(candidates, facts), facts, rank)
     return Findings(ranked, tuple(unjudged), judged, facts.step_ns, known_ns)
 
 
@@ -107,6 +107,39 @@ def _capped(candidate: Candidate, facts: Facts) -> Candidate:
         return candidate
     most = Figure("no more than a step idles in training", facts.idle_ns, FigureUnit.NS)
     return replace(candidate, est_saving_ns=most_ns, evidence=(*candidate.evidence, most))
+
+
+def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
+    """Leave out of a general rule's stake the part of its launches that others count."""
+    special = [
+        each.launches
+        for rule, each in candidates
+        # Idle time beside launches is not that of the launches
+        if not rule.takes_rest and each.saving_per is SavingPer.STEP and not len(each.idle)
+    ]
+    counted = np.unique(np.concatenate([NO_ROWS, *special]))
+    judged = [
+        (rule, _without(each, counted, facts) if rule.takes_rest else each)
+        for rule, each in candidates
+    ]
+    return [(rule, each) for rule, each in judged if _is_significant(each, facts)]
+
+
+def _without(candidate: Candidate, counted: Ints, facts: Facts) -> Candidate:
+    duration_ns = facts.launches.duration_ns
+    own = np.setdiff1d(candidate.launches, counted)
+    whole_ns = int(duration_ns[candidate.launches].sum())
+    if len(own) == len(np.unique(candidate.launches)) or not whole_ns:
+        return candidate
+    part = int(duration_ns[own].sum()) / whole_ns
+    other_ns = candidate.est_saving_ns - int(part * candidate.est_saving_ns)
+    other = Figure("counted by other findings", other_ns, FigureUnit.NS)
+    return replace(
+        candidate,
+        est_saving_ns=candidate.est_saving_ns - other_ns,
+        launches=own,
+        evidence=(*candidate.evidence, other),
+    )
 
 
 def _is_significant(candidate: Candidate, facts: Facts) -> bool:

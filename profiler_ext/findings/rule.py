@@ -52,6 +52,8 @@ class Rule:
     saving: str  # how the time at stake is computed
     # The function that judges a session
     judge: Callable[[Facts], Iterable[Candidate] | CannotJudge]
+    # Whether its stake leaves out the launches that findings of more special rules count
+    takes_rest: bool = False
 
 
 def count_and_time(facts: Facts, launches: Ints) -> tuple[Figure, Figure]:

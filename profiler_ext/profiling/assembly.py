@@ -219,6 +219,7 @@ def settings_of_process(
         unprofiled_steps_ns=unprofiled_steps_ns,
         unprofiled_steps_on_device=unprofiled_steps_on_device,
         step_call=step_call,
+        debug_settings=process.debug_settings(),
     )
 
 

@@ -238,6 +238,8 @@ class Settings:
     # What is called in each step, where calls end the steps: a compiled function or a module, with
     # its place
     step_call: str = ""
+    # What was left on that slows each op: ``anomaly detection``; none in older recordings
+    debug_settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

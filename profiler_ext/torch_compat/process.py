@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,20 @@ _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 def version() -> str:
     """Return torch's version."""
     return str(torch.__version__)
+
+
+def debug_settings() -> tuple[str, ...]:
+    """Return what is on in this process that slows each op, in the order of their usual cost."""
+    history: Any = running_names.HISTORY_ENABLED
+    cuda: Any = torch.cuda
+    is_on = {
+        "anomaly detection": torch.is_anomaly_enabled(),
+        "CUDA_LAUNCH_BLOCKING": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
+        "memory history": cuda.is_initialized() and bool(history.get()()),
+        "TORCH_SHOW_DISPATCH_TRACE": "TORCH_SHOW_DISPATCH_TRACE" in os.environ,
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+    }
+    return tuple(name for name in is_on if is_on[name])
 
 
 def device_name() -> str:

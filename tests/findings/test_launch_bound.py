@@ -118,3 +118,25 @@ def test_python_that_is_short_and_often_is_that_of_launching():
     found = only(RULE, busy_elsewhere((125 * US,) * 41).analysis())
     assert found.summary == "GPU idle: the CPU is launch-bound"
     assert "for what runs eagerly" in found.remedy
+
+
+def test_an_op_that_computes_on_the_cpu_is_named():
+    script = Script()
+    for _ in range(3):
+        for _ in range(20):
+            script.launch("vectorized_elementwise_kernel", 2 * US)
+        script.work("aten::normal_", 5 * MS, "cpu_op")
+        script.launch("vectorized_elementwise_kernel", 2 * US)
+        script.end_step()
+    found = only(RULE, script.analysis())
+    assert found.summary == "GPU idle: aten::normal_ runs on the CPU"
+    # All that the steps idle for it; the CPU is estimated to be 1.45 times as fast unrecorded.
+    assert 3 * MS < found.est_saving_ns <= 5 * MS + 10 * US
+    assert found.remedy.startswith("do it on the GPU")
+
+
+def test_launches_of_a_backward_count_for_the_line_of_their_forward():
+    found = only(RULE, placed(steps(2 * US).analysis(), mul=AT_A_LINE | {"module": "blocks.3.mlp"}))
+    assert (found.location.file, found.location.line) == ("/m.py", 3)
+    figures = {each.name: each.value for each in found.evidence}
+    assert str(figures["most of it"]).endswith(" of blocks.*.mlp")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.launch_groups import Kind, launch_groups
@@ -19,6 +20,7 @@ from profiler_ext.findings.rules import (
 )
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase, Scope
 from tests.findings.stepping import CPU, MS, US, Script, is_silent, only, placed
 from tests.handmade import Mark
@@ -191,3 +193,85 @@ def test_what_groups_save_is_not_launch_bound_too():
     (group,) = launch_groups(facts)
     rest = sum(each.est_saving_ns for each in judge(analysis, (launch_bound.RULE,)).ranked)
     assert rest <= max(alone_ns - group.saving_ns, 0) + 1
+
+
+def heads(count: int, code: str, *, join: str = "cat") -> Analysis:
+    """Return steps in which a line calls the modules of a list, and a function joins results."""
+    script = Script()
+    for _ in range(_STEPS):
+        for at in range(count):
+            for op in ("linear", "gelu", "relu"):
+                script.launch("void at::native::head", 2 * US, op=f"aten::{op}_{at}")
+        script.launch("void at::native::join", 2 * US, op=f"aten::{join}")
+        script.end_step()
+    call = Frame("/model.py", 30, "forward", code)
+    inner = Frame("/model.py", 9, "forward", "return F.gelu(self.query(x))")
+    forward = {"phase": Phase.FORWARD, "file": "/model.py", "function": "forward"}
+    places = {
+        f"{op}_{at}": forward | {"line": 9, "module": f"block.heads.{at}", "stack": (call, inner)}
+        for at in range(count)
+        for op in ("linear", "gelu", "relu")
+    }
+    joins = forward | {"line": 30, "module": "block", "stack": (call,)}
+    return _in_phases(placed(script.analysis(), **places, **{join: joins}))
+
+
+def _lines_of(analysis: Analysis) -> list[tuple[int | None, int]]:
+    groups = launch_groups(facts_of(analysis))
+    return [(each.location.line, each.count) for each in groups if each.kind is Kind.CALLS]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "return self.out(torch.cat([head(x) for head in self.heads], -1))",
+        "rows = [self.heads[at](x[:, at]) for at in range(12)]",
+        "results.append(head(x))",
+        "head(x)",
+    ],
+)
+def test_a_line_that_calls_modules_without_each_other_is_a_loop(code):
+    assert _lines_of(heads(12, code)) == [(30, 12)]
+    found = only(python_loop.RULE, heads(12, code))
+    assert found.summary.endswith("a Python loop runs 12 times in a forward (36 launches)")
+    assert (found.location.file, found.location.code) == ("/model.py", code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = layer(x)",
+        "x += layer(x)",
+        "features.append(layer(features))",
+        "x = layer(x, [each.float() for each in masks])",
+        "hidden = layer(",
+    ],
+)
+def test_layers_that_take_each_others_results_are_no_loop(code):
+    assert _lines_of(heads(12, code)) == []
+
+
+def test_modules_whose_results_nothing_joins_or_that_are_few_are_no_loop():
+    assert _lines_of(heads(12, "head(x)", join="add")) == []
+    assert _lines_of(heads(6, "return torch.cat([head(x) for head in self.heads])")) == []
+
+
+def test_a_loop_that_waits_in_each_round_costs_its_waits_too():
+    script = Script()
+    for _ in range(_STEPS):
+        for _ in range(12):
+            script.launch("void at::native::cell", 30 * US, op="aten::cell_0")
+            script.launch(_COPY, US, op="aten::nonzero", category="gpu_memcpy")
+            script.wait()
+        script.launch("void at::native::cell_backward", 2 * US, op="aten::cell_backward")
+        script.end_step()
+    line = _LINE | {"module": "cell", "module_class": "Cell", "phase": Phase.FORWARD}
+    backward = {"cell_backward": line | {"phase": Phase.BACKWARD}}
+    made = placed(script.analysis(), cell_0=line, nonzero=line, **backward)
+    idle = replace(made.idle, places=tuple(replace(each, **_LINE) for each in made.idle.places))
+    analysis = _in_phases(replace(made, idle=idle))
+    found = only(python_loop.RULE, analysis)
+    assert found.summary.endswith("(25 launches) and waits for the device")
+    assert {each.name: each.value for each in found.evidence}["waits for the device in them"] == 12
+    assert is_silent(synchronisation.RULE, analysis)
+    assert [each.kind for each in launch_groups(facts_of(analysis))] == [Kind.CALLS]

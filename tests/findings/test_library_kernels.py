@@ -233,11 +233,43 @@ def test_without_shapes_the_ops_within_the_call_tell_of_a_mask_and_of_padding() 
     found = only(attention_backend.RULE, padded.analysis())
     assert "a head dim that is no multiple of 8" in found.summary
     assert found.est_saving_ns > 0
-    masked = attention(CUDNN, "aten::_cudnn_attention_forward", within=("aten::where",))
-    assert only(attention_backend.RULE, masked.analysis()).saving_per is SavingPer.UNKNOWN
     causal = ("aten::where", "aten::tril")
     made = attention(CUDNN, "aten::_cudnn_attention_forward", within=causal)
     assert only(attention_backend.RULE, made.analysis()).est_saving_ns > 0
+
+
+@pytest.mark.parametrize("within", [("aten::where",), ("aten::expand",)])
+def test_a_mask_of_unknown_kind_has_a_range_from_no_mask_to_a_causal_one(
+    within: tuple[str, ...],
+) -> None:
+    made = attention(CUDNN, "aten::_cudnn_attention_forward", within=within)
+    found = only(attention_backend.RULE, made.analysis())
+    least, most = (each.value for each in found.evidence if "saved at" in each.name)
+    assert 0 < least < found.est_saving_ns < most < 900 * US
+    assert found.est_saving_ns == pytest.approx((least + most) / 2, abs=1)
+    assert "is_causal=True where the mask is causal" in found.remedy
+
+
+def test_keys_that_are_repeated_are_no_mask_and_a_learned_bias_has_no_estimate() -> None:
+    repeated = ("aten::expand", "aten::repeat_interleave")
+    made = attention(CUDNN, "aten::_cudnn_attention_forward", within=repeated)
+    assert is_silent(attention_backend.RULE, made.analysis())
+    bias = attention(EFFICIENT_BF16, "aten::_efficient_attention_forward", within=("aten::expand",))
+    assert only(attention_backend.RULE, bias.analysis()).saving_per is SavingPer.UNKNOWN
+
+
+def test_heads_that_are_wider_than_fast_kernels_take_are_named_and_judged_by_the_widest() -> None:
+    wide = "fmha_cutlassF_bf16_aligned_32x128_gmem_sm80(PyTorchMemEffAttention)"
+    op = "aten::_efficient_attention_forward"
+    query = (BF16, (16, 2, 1024, 384))
+    by_shape = only(
+        attention_backend.RULE, attention(wide, op, query, query, query, ("", ())).analysis()
+    )
+    assert by_shape.summary.endswith("heads wider than 256")
+    by_kernel = only(attention_backend.RULE, attention(wide, op).analysis())
+    assert by_kernel.summary.endswith("heads wider than 256, or a setting")
+    assert "heads of 64 or 128" in by_kernel.remedy
+    assert "rows" not in {each.name for each in by_kernel.evidence}
 
 
 def test_a_backend_that_torch_would_not_choose_is_a_setting() -> None:

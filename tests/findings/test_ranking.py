@@ -109,6 +109,18 @@ def test_what_is_thrown_in_while_a_rule_judges_is_the_program_s_and_no_failure(k
         judge(gpu_step(), (Rule("slow", "", "", "", "", "", found["judging"]),))
 
 
+def test_a_general_rule_leaves_out_what_a_special_one_counts():
+    special = rule("special", candidate(100_000, launches=np.array([1])))
+    general = rule("general", candidate(200_000, launches=np.array([1, 2])))
+    analysis = gpu_step()
+    first, second = (int(analysis.launches.duration_ns[at]) for at in (1, 2))
+    findings = judge(analysis, (special, replace(general, takes_rest=True))).ranked
+    rest = int(second / (first + second) * 200_000)
+    said = {each.rule: each.est_saving_ns for each in findings}
+    assert said == {"special": 100_000, "general": rest}
+    assert all(not each.overlaps_with for each in findings)
+
+
 def test_the_smaller_of_two_that_count_the_same_time_says_so():
     rules = (
         rule("one", candidate(200_000, launches=np.array([1, 2]))),

@@ -125,7 +125,8 @@ def _row(name: str, gpu: int, options: argparse.Namespace) -> dict[str, Any]:
         "PROFILER_EXT_LEARN": "0",
     }
     if not options.tiny:
-        environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
     try:
         with (out / f"{name}.log").open("w") as log:
             done = subprocess.run(

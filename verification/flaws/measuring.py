@@ -27,7 +27,7 @@ from .programs import TUNED, Sizes, Step, builder, marked_lines
 
 __all__ = ["found_again", "main", "measure", "measure_tuned", "sizes_of"]
 
-BLOCKS = 5
+BLOCKS = 9
 BLOCK_S = 0.1
 RECORDED = 4
 UNRECORDED = 6

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Saving
 from profiler_ext.findings.library_kernels import HEAD_DIM_MULTIPLE, Attention, is_newer, table
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.kineto import op_inputs
+from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.provenance import TensorSpec
 from profiler_ext.rooflines.work import nodes_of
@@ -31,28 +33,56 @@ _PROJECTION = re.compile(r"\b(?:add)?mm\b")
 _FLOAT32_KERNEL = re.compile(r"fmha_cutlass[FB]_f32_")
 # The second value after the traits of torch's flash kernel
 _FLASH_DROPOUT = re.compile(r"flash_fwd_kernel<Flash_fwd_kernel_traits<.*?>\s*,\s*true\b")
-_FLASH = "flash"
+# Sizes in names: the head dim or the next that a kernel is made for, and the rows of a block
+_FLASH_SIZES = re.compile(r"flash_fwd_kernel<Flash_fwd_kernel_traits<(\d+), (\d+)")
+_EFFICIENT_SIZES = re.compile(r"fmha_cutlassF_\w+_(\d+)x(\d+)_(rf|gmem)_")
+_CUDNN_SIZES = re.compile(r"compute_dot_do_o_specialized<\w+, (\d+)>")
+_CUDNN_ROWS = {64: 16}  # rows of a block of that kernel, by head dim, as measured
+_OVER_128 = 192  # a head dim that stays in memory
+_MAX_HEAD_DIM = 256  # of flash and cuDNN
+_FLASH, _EFFICIENT = "flash", "efficient"
 _GIVES_MASK = re.compile(r"attn_mask\s*=\s*(?!None\b)")
 _CAUSAL_OPS = frozenset({"aten::tril", "aten::triu", "aten::tril_", "aten::triu_"})
-_UNKNOWN_ODD = 1  # a head dim that torch pads, where the recording has no shapes
+_EXPANDS = "aten::expand"  # what cuDNN's op and torch's call do with a mask
+_REPEATS = "aten::repeat_interleave"  # of keys and values for more queries, which expands, too
+_UNKNOWN_ODD = 1  # a head dim that torch pads, where neither shapes nor the kernel tell it
 # A part of a line's attention that is worth a word without an estimate
 _MIN_PART = 0.02
 
 _MASK = "a mask"
 _SHARED_MASK = "a mask that is the same for all heads and sequences"
+_OPEN_MASK = "a mask, perhaps a causal one"
 _FLOAT32 = "float32"
 _HEAD_DIM = "a head dim that is no multiple of 8"
+_WIDE = "heads wider than 256"
+_WIDE_OR_SETTING = "heads wider than 256, or a setting"
 _SETTING = "a setting or a backend that the program chose"
+_OWN_CHOICE = (
+    "torch's own choice of backend: no sdpa_kernel() around the call, and no "
+    "torch.backends.cuda.enable_*_sdp(False)"
+)
+_NARROW = "heads of 64 or 128, as flash and cuDNN take none wider than 256"
 _REMEDY = {
     _MASK: (
         "FlexAttention (torch.nn.attention.flex_attention) for a mask or a bias, sequences packed "
         "without padding, or is_causal=True where the mask is causal"
     ),
     _SHARED_MASK: "is_causal=True in place of a causal mask; FlexAttention for another one",
+    _OPEN_MASK: "is_causal=True where the mask is causal, sequences packed without padding where "
+    "it hides padding, FlexAttention (torch.nn.attention.flex_attention) for others",
     _FLOAT32: "query, key and value in bfloat16 (autocast): flash and cuDNN take no float32",
     _HEAD_DIM: "heads whose size is a multiple of 8, better 64 or 128",
-    _SETTING: "torch's own choice of backend: no sdpa_kernel() around the call, and no "
-    "torch.backends.cuda.enable_*_sdp(False)",
+    _WIDE: _NARROW,
+    _WIDE_OR_SETTING: f"{_NARROW}; where they are not, {_OWN_CHOICE}",
+    _SETTING: _OWN_CHOICE,
+}
+
+
+# By whether it is the same for all: the cause, and what may be in its place
+_MASKS: dict[bool | None, tuple[str, tuple[str, ...]]] = {
+    True: (_SHARED_MASK, ("causal",)),
+    False: (_MASK, ()),
+    None: (_OPEN_MASK, ("causal", "none")),
 }
 
 
@@ -62,7 +92,9 @@ class _Call:
 
     backend: str
     now: Attention
-    mask_is_shared: bool = False  # the same for all heads and sequences, and square
+    # The same for all heads and sequences, and square; ``None`` where unknown
+    mask_is_shared: bool | None = False
+    has_shapes: bool = False  # its sizes were recorded, and do not come from kernels
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -78,24 +110,24 @@ def _of_lines(facts: Facts, attending: Ints) -> Iterator[Candidate]:
         call = _call_of(facts, launches)
         if call is None:
             continue
-        causes, then = _remedied(call, device)
+        causes, thens = _remedied(call, device)
         if not causes:
             continue
         counted = _with_padding(facts, launches) if _HEAD_DIM in causes else launches
-        part = None
-        if _MASK not in causes:
-            part = table().attention_fraction((call.backend, call.now), then, device=device)
-        candidate = _candidate(facts, counted, call, causes, part)
+        now = (call.backend, call.now)
+        parts = [table().attention_fraction(now, then, device=device) for then in thens]
+        candidate = _candidate(facts, counted, call, causes, [each for each in parts if each])
         if candidate is not None:
             yield candidate
 
 
-def _remedied(call: _Call, device: str) -> tuple[list[str], Attention]:
-    """Return why a call gets its kernel, and the call that gets the fastest one."""
+def _remedied(call: _Call, device: str) -> tuple[list[str], list[Attention]]:
+    """Return why a call gets its kernel, and the calls, one of which it is without that."""
     causes, then = [], call.now
+    masks: Sequence[str] = (call.now.mask,)
     if call.now.mask in ("bool", "float"):
-        causes.append(_SHARED_MASK if call.mask_is_shared else _MASK)
-        then = replace(then, mask="causal")
+        cause, masks = _MASKS[call.mask_is_shared]
+        causes.append(cause)
     if call.now.dtype == "float32":
         causes.append(_FLOAT32)
         then = replace(then, dtype="bfloat16")
@@ -104,8 +136,18 @@ def _remedied(call: _Call, device: str) -> tuple[list[str], Attention]:
     best = "cudnn" if is_newer(device) else _FLASH
     is_best = call.backend in (best, "cudnn") or call.now.mask == "dropout"
     if not causes and not is_best:
-        causes.append(_SETTING)
-    return causes, then
+        causes.append(_choice(call))
+    return causes, [replace(then, mask=mask) for mask in masks]
+
+
+def _choice(call: _Call) -> str:
+    """Return why a call gets a backend that torch does not prefer, by its heads."""
+    is_wide = call.backend == _EFFICIENT and (call.now.head_dim or 0) >= _OVER_128
+    if not is_wide:
+        return _SETTING
+    if not call.has_shapes:
+        return _WIDE_OR_SETTING
+    return _WIDE if (call.now.head_dim or 0) > _MAX_HEAD_DIM else _SETTING
 
 
 def _call_of(facts: Facts, launches: Ints) -> _Call | None:
@@ -128,7 +170,33 @@ def _call_of(facts: Facts, launches: Ints) -> _Call | None:
         has_backward=bool(backward.any()),
     )
     call = _Call(op[1], now)
-    return _of_site(facts, longest, call) or _of_op(facts, longest, call)
+    call = _of_site(facts, longest, call) or _of_op(facts, longest, call)
+    return call if call.has_shapes else _with_sizes_of_kernels(facts, launches, call)
+
+
+def _with_sizes_of_kernels(facts: Facts, launches: Ints, call: _Call) -> _Call:
+    """Return the call with the sizes that its kernels' names and grids tell."""
+    shapes = launch_shapes(facts.analysis.recording.trace, facts.launches.event[launches])
+    for at, launch in enumerate(launches.tolist()):
+        head_dim, rows = _sizes_in_name(facts.launches.name[launch])
+        if head_dim:
+            length = rows * int(shapes.grid[at].partition("x")[0] or 0)
+            now = replace(call.now, length=length or None)
+            if call.now.head_dim == _UNKNOWN_ODD:
+                head_dim -= 1
+            return replace(call, now=replace(now, head_dim=head_dim))
+    return call
+
+
+def _sizes_in_name(kernel: str) -> tuple[int, int]:
+    """Return the head dim that a kernel is made for, and the rows of a block; 0 if unknown."""
+    if match := _FLASH_SIZES.search(kernel):
+        return int(match[1]), int(match[2])
+    if match := _EFFICIENT_SIZES.search(kernel):
+        return (_OVER_128 if match[3] == "gmem" else int(match[2])), int(match[1])
+    if match := _CUDNN_SIZES.search(kernel):
+        return int(match[1]), _CUDNN_ROWS.get(int(match[1]), 0)
+    return 0, 0
 
 
 def _of_site(facts: Facts, launch: int, call: _Call) -> _Call | None:
@@ -183,6 +251,7 @@ def _with_sizes(call: _Call, sizes: tuple[int, ...], mask: op_inputs.OpInput | N
     now = call.now
     if len(sizes) == 4:
         now = replace(now, head_dim=sizes[3], length=sizes[2])
+        call = replace(call, has_shapes=True)
     if mask is None:
         return replace(call, now=now)
     kind = "bool" if mask.dtype == "bool" else "float"
@@ -207,13 +276,22 @@ def _by_ops_within(facts: Facts, launch: int, around: int, call: _Call) -> _Call
     names = {events.name.strings[code] for code in np.unique(events.name.codes[within]).tolist()}
     if "aten::pad" in names and call.backend == _FLASH:
         return replace(call, now=replace(call.now, head_dim=_UNKNOWN_ODD))
-    code = facts.place(launch).code or ""
-    makes_causal = not _CAUSAL_OPS.isdisjoint(events.name.strings)
+    is_shared = None if _CAUSAL_OPS.isdisjoint(events.name.strings) else True
     if "aten::where" in names:
-        return replace(call, now=replace(call.now, mask="bool"), mask_is_shared=makes_causal)
-    if call.backend != _FLASH and makes_causal and _GIVES_MASK.search(code):
-        return replace(call, now=replace(call.now, mask="float"), mask_is_shared=True)
-    return call
+        return replace(call, now=replace(call.now, mask="bool"), mask_is_shared=is_shared)
+    gives_mask = _EXPANDS in names and _REPEATS not in names
+    if call.backend == _FLASH or not (gives_mask or _is_given(facts, launch, is_shared)):
+        return call
+    # On newer GPUs cuDNN takes masks, but none whose gradient is wanted: a bias
+    is_bias = call.backend == _EFFICIENT and call.now.dtype != "float32" and not is_shared
+    if is_bias and is_newer(" ".join(facts.analysis.device_names)):
+        is_shared = False
+    return replace(call, now=replace(call.now, mask="float"), mask_is_shared=is_shared)
+
+
+def _is_given(facts: Facts, launch: int, is_shared: bool | None) -> bool:
+    """Tell whether the line of a call gives it a mask, in a program that makes causal ones."""
+    return bool(is_shared and _GIVES_MASK.search(facts.place(launch).code or ""))
 
 
 def _with_padding(facts: Facts, launches: Ints) -> Ints:
@@ -225,35 +303,38 @@ def _with_padding(facts: Facts, launches: Ints) -> Ints:
 
 
 def _candidate(
-    facts: Facts, launches: Ints, call: _Call, causes: list[str], part: float | None
+    facts: Facts, launches: Ints, call: _Call, causes: list[str], parts: Sequence[float]
 ) -> Candidate | None:
     paced_ns = facts.median_per_step(launches, facts.critical_ns(launches))
-    if part is None and paced_ns < _MIN_PART * facts.step_ns:
+    if not parts and paced_ns < _MIN_PART * facts.step_ns:
         return None
-    saved_ns = 0 if part is None else int(max(1 - part, 0.0) * paced_ns)
+    savings_ns = [int(max(1 - part, 0.0) * paced_ns) for part in parts]
     longest = facts.longest(launches)
-    faster = () if part is None else _faster(part)
     return Candidate(
         summary=f"slow attention, by the {call.backend} kernel: {' and '.join(causes)}",
-        est_saving_ns=saved_ns,
-        saving_per=SavingPer.STEP if part is not None else SavingPer.UNKNOWN,
+        est_saving_ns=int(fmean(savings_ns or [0])),
+        saving_per=SavingPer.STEP if parts else SavingPer.UNKNOWN,
         confidence=Confidence.ESTIMATED,
         remedy="; ".join(_REMEDY[cause] for cause in causes),
         location=location_of(facts.place(longest), facts.launches.name[longest]),
-        evidence=(*count_and_time(facts, launches), *_sizes(call), *faster),
+        evidence=(*count_and_time(facts, launches), *_sizes(call), *_faster(parts, savings_ns)),
         launches=launches,
     )
 
 
-def _faster(part: float) -> tuple[Figure, ...]:
+def _faster(parts: Sequence[float], savings_ns: Sequence[int]) -> tuple[Figure, ...]:
+    if not parts:
+        return ()
+    bounds = zip(("saved at least", "saved at most"), sorted(savings_ns), strict=False)
     return (
-        Figure("without that it is faster by", 1 / max(part, 1e-3), FigureUnit.TIMES),
+        Figure("without that it is faster by", 1 / max(fmean(parts), 1e-3), FigureUnit.TIMES),
+        *(Figure(name, saved_ns, FigureUnit.NS) for name, saved_ns in bounds if len(parts) > 1),
         Figure("measured on", table().device, FigureUnit.TEXT),
     )
 
 
 def _sizes(call: _Call) -> tuple[Figure, ...]:
-    if call.now.length is None or call.now.head_dim is None:
+    if not call.has_shapes or call.now.length is None or call.now.head_dim is None:
         return ()
     return (Figure("rows", call.now.length), Figure("head dim", call.now.head_dim))
 

@@ -124,4 +124,5 @@ RULE = Rule(
     saving="Time of these launches, or of launching them if the CPU is behind. An upper bound: "
     "without autocast, its precision is lost too.",
     judge=_judge,
+    takes_rest=True,
 )

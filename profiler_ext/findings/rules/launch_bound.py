@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from statistics import median_low
 
 import numpy as np
@@ -15,10 +17,13 @@ from profiler_ext.findings.facts import (
     idle_by_line,
     idle_per_step,
     idle_pieces,
+    idle_spans_per_step,
+    location_of,
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.launch_groups import Kind, LaunchGroup, idle_without_ns, launch_groups
+from profiler_ext.findings.ranking import MIN_FRACTION
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.events import Ints, flag_rows
@@ -32,6 +37,8 @@ _LINE_PART = 0.5
 _MAX_FRACTION = 0.5
 # From one launch to the next Python takes some tens of microseconds; so long it does else
 _LONG_NS = 1_000_000
+# An op that launches nothing for so long computes on the CPU; others only make views
+_LONG_OP_NS = 200_000
 
 # What the CPU does on its way to the next launch; what follows a wait is that wait's
 _LAUNCHING = (
@@ -62,6 +69,11 @@ _PYTHON = (
     "another thread; idle_by_line() has the lines, and launching faster does not help"
 )
 
+_ON_DEVICE = (
+    "do it on the GPU (device=... where the tensor is made, tensors that are there already), or "
+    "ahead of the step in workers of the data loader"
+)
+
 _RANKS = (
     "a larger batch on each rank; or compile whole blocks at once for fewer, longer "
     "kernels (CUDA graphs do not include the collectives between them)"
@@ -75,13 +87,63 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     of_ns = facts.step_ns - facts.training.overhead_ns
     slower_ns = max(facts.training.overhead_ns - facts.profiler_ns, 0)
     est_saving_ns = _next_to_groups(facts, idle_per_step(facts, rows) - slower_ns)
+    if facts.training.is_known:
+        est_saving_ns = min(est_saving_ns, max(of_ns - facts.busy_ns, 0))
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
-    is_stream = facts.launches_per_step(launches) >= _MIN_LAUNCHES
-    if not is_stream or est_saving_ns < _MIN_IDLE * of_ns:
+    if facts.launches_per_step(launches) < _MIN_LAUNCHES:
         return ()
     merged = [facts.idle_before(each.launches) for each in _groups(facts)]
     rows = np.setdiff1d(rows, np.concatenate([NO_ROWS, *merged]))
-    return (_candidate(facts, rows, (est_saving_ns, of_ns), launches),)
+    candidates = []
+    for (where, op), own in _ops_on_the_cpu(facts, rows).items():
+        # An op in C++ takes as long without a recording.
+        saving_ns = min(median_per_step(facts, own), est_saving_ns)
+        if saving_ns >= MIN_FRACTION * of_ns:
+            candidates.append(_on_the_cpu(facts, (where, op), own, saving_ns))
+            est_saving_ns, rows = est_saving_ns - saving_ns, np.setdiff1d(rows, own)
+    if est_saving_ns >= _MIN_IDLE * of_ns:
+        candidates.append(_candidate(facts, rows, (est_saving_ns, of_ns), launches))
+    return candidates
+
+
+def _ops_on_the_cpu(facts: Facts, idle: Ints) -> dict[tuple[Location, str], Ints]:
+    """Return the pieces of idle time in which an op computed on the CPU, by line and op."""
+    pieces, events = facts.analysis.idle, facts.analysis.recording.trace.events
+    is_op = flag_rows(pieces.cpu_activity, lambda name: "::" in name)
+    is_launching = pieces.cause.where(IdleCause.LAUNCHING)
+    rows = idle[(is_op & is_launching)[idle] & (pieces.duration_ns[idle] >= _LONG_OP_NS)]
+    calls_ns = np.sort(events.start_ns[flag_rows(events.category, classify.is_runtime_call)])
+    by_op: dict[str, list[int]] = {}
+    for row in rows.tolist():
+        op = pieces.cpu_activity[row]
+        middle_ns = pieces.start_ns[row] + pieces.duration_ns[row] // 2
+        named = np.flatnonzero(events.name.where(op) & (events.start_ns <= middle_ns))
+        around = named[events.end_of(named) >= middle_ns][-1:]
+        begins, ends = events.start_ns[around], events.end_of(around)
+        if len(around) and (np.searchsorted(calls_ns, begins) == np.searchsorted(calls_ns, ends)):
+            by_op.setdefault(op, []).append(row)
+    return {
+        (where, op): own
+        for op, of_op in by_op.items()
+        for where, own in idle_by_line(facts, np.array(of_op, np.int64), pieces.place).items()
+    }
+
+
+def _on_the_cpu(facts: Facts, what: tuple[Location, str], idle: Ints, saving_ns: int) -> Candidate:
+    where, op = what
+    idle_ns = median_per_step(facts, idle)
+    return Candidate(
+        summary=f"GPU idle: {op} runs on the CPU",
+        est_saving_ns=saving_ns,
+        confidence=Confidence.ESTIMATED,
+        remedy=_ON_DEVICE,
+        location=where,
+        evidence=(
+            Figure("times a step", idle_spans_per_step(facts, idle)),
+            Figure("idle in the recorded step", idle_ns, FigureUnit.NS),
+        ),
+        idle=idle,
+    )
 
 
 def _next_to_groups(facts: Facts, est_saving_ns: int) -> int:
@@ -102,6 +164,7 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
     python, python_ns = (long, median_per_step(facts, long))
     is_python = python_ns > _MAX_FRACTION * median_per_step(facts, idle)
     remedy = _PYTHON if is_python else _remedy(facts, launches)
+    where, region = _where_launched(facts, idle)
     fused = eager_kernels(facts) if remedy == _EAGER else NO_ROWS
     fused = np.setdiff1d(
         fused, np.concatenate([NO_ROWS, *(own.launches for own in _groups(facts))])
@@ -114,13 +177,18 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
         busy_ns=fused_ns,
         confidence=Confidence.ESTIMATED,
         remedy=remedy,
-        location=_where(facts, python if is_python else idle),
+        location=_where(facts, python) if is_python else where,
         evidence=(
             Figure("launches a step", facts.launches_per_step(launches)),
             Figure("idle in the recorded step", idle_per_step(facts, idle), FigureUnit.NS),
+            *([Figure("most of it", region, FigureUnit.TEXT)] if region and not is_python else ()),
             *_figure_if_any("of it in such Python", python_ns if is_python else 0),
             *_figure_if_any("kernels of eager ops", eager_ns),
             *_of_step(facts, times_ns[1], launches),
+            *(
+                Figure("slowed, too, by", name, FigureUnit.TEXT)
+                for name in facts.analysis.recording.settings.debug_settings
+            ),
             *([Figure("compiled graphs a step", _graph_calls(facts))] * (remedy == _MANY_GRAPHS)),
         ),
         launches=fused,
@@ -208,15 +276,55 @@ def _where(facts: Facts, idle: Ints) -> Location:
     return first if sums.get(first, 0) > _LINE_PART * sum(sums.values()) else NOWHERE
 
 
+def _where_launched(facts: Facts, idle: Ints) -> tuple[Location, str]:
+    """Return the line whose launches most of that time was before, and else a region."""
+    # Backward launches count for the line of their forward, not for that of ``loss.backward()``.
+    launch, duration_ns = facts.launch_after(idle), facts.analysis.idle.duration_ns[idle]
+    lines: Counter[Location] = Counter()
+    regions: Counter[str] = Counter()
+    for row, time_ns in zip(launch.tolist(), duration_ns.tolist(), strict=True):
+        if row >= 0 and facts.main_place[row] >= 0:
+            place = facts.place(row)
+            lines[replace(location_of(place), module=None)] += time_ns
+            for module in _around(place.module):
+                regions[f"{facts.launches.phase[row]} of {module}"] += time_ns
+                regions[module] += time_ns
+            regions[f"the {facts.launches.phase[row]}"] += time_ns
+    most_ns = _LINE_PART * int(duration_ns.sum())
+    known = [where for where, time_ns in lines.items() if time_ns > most_ns and where.line]
+    large = [region for region, time_ns in regions.items() if time_ns > most_ns]
+    # The innermost, and the phase if most of it is of one.
+    region = max(large, key=lambda each: (each.count("."), len(each)), default="")
+    return known[0] if known else _where_again(facts, idle), region
+
+
+def _where_again(facts: Facts, idle: Ints) -> Location:
+    """Return the CPU's line for most of that time, if a step comes there more than once."""
+    # Only then the line is more than the one ``backward()`` of the step.
+    where, pieces = _where(facts, idle), facts.analysis.idle
+    if where == NOWHERE:
+        return NOWHERE
+    is_there = [(each.file, each.line) == (where.file, where.line) for each in pieces.places]
+    comes = np.diff(np.array([*is_there, False], np.int8)[pieces.place], prepend=0) > 0
+    return where if comes.sum() >= 2 * len(facts.analysis.steps) else NOWHERE
+
+
+def _around(module: str | None) -> list[str]:
+    """Return the modules around one, itself included, with ``*`` in place of a number."""
+    parts = ["*" if part.isdigit() else part for part in (module or "").split(".")]
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1) if parts[0]]
+
+
 RULE = Rule(
     name="launch_bound",
     title="GPU idle: the CPU is launch-bound",
     means="In more than a tenth of a step the device has finished all its work and waits for the "
     "CPU. The CPU does not wait for the device, load data or compile: it is on its way to the "
     "next launch. Optimizers that update parameters one by one, Python loops and eager code next "
-    "to compiled graphs have rules of their own; this one is about the rest. If most of that time "
-    "is Python that launches nothing for a millisecond or longer, the finding says so and has "
-    "another remedy.",
+    "to compiled graphs have rules of their own; this one is about the rest. It has the line whose "
+    "launches, in forward and backward, end most of that time, or else the part of the model. "
+    "If most of it is Python that launches nothing for a millisecond or longer, the finding says "
+    "so and has another remedy. An op that computes on the CPU meanwhile is a finding of its own.",
     because="A launch costs the CPU several microseconds, an eager op with Python and the "
     "dispatcher tens of microseconds. If kernels are shorter than that, the device waits.",
     remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
@@ -224,7 +332,8 @@ RULE = Rule(
     "number of launches. Move other Python work out of the step.",
     saving="Idle time of the usual step that is launching, Python between ops, autograd's engine, "
     "launch latency or the end of the step (see the causes of idle time), minus what profiling "
-    "adds to it. The steps before the recording show how much that is, beyond the profiler's own "
+    "adds to it, and no more than the step idles without recording. "
+    "The steps before the recording show how much that is, beyond the profiler's own "
     "idle time. Without them, the CPU is assumed to need 1.45 times as long for the rest of a "
     "recorded step; 1.1 to 2.0 were measured. CUDA graphs leave some of it. What "
     "the rules of groups of launches save is subtracted, and no more is left than the device idles "

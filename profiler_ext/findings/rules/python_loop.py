@@ -12,9 +12,11 @@ _FOREACH = (
     "torch's _foreach_* ops on the list of tensors (torch.nn.utils.clip_grad_norm_ for gradients, "
     "_foreach_lerp_ for averages of parameters)"
 )
+_AND_WAITS = " and waits for the device"
 _BATCHED = (
     "one op on stacked tensors in place of the loop (torch.bmm over experts or heads, nn.LSTM "
-    "for nn.LSTMCell); or torch.compile(mode='reduce-overhead') of the loop"
+    "for nn.LSTMCell, one nn.Embedding with an offset for each feature); or "
+    "torch.compile(mode='reduce-overhead') of the loop"
 )
 
 
@@ -27,7 +29,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     def of_calls(group: LaunchGroup) -> tuple[str, str]:
         launches = facts.launches_per_step(group.launches)
         runs = f"a Python loop runs {group.count:,} times in a forward ({launches:,} launches)"
-        return runs, _BATCHED
+        return f"{runs}{_AND_WAITS if group.waits is not None else ''}", _BATCHED
 
     tensors = candidates_of(facts, Kind.TENSORS, of_tensors)
     calls = candidates_of(facts, Kind.CALLS, of_calls)
@@ -41,15 +43,19 @@ RULE = Rule(
     title="A Python loop of short launches",
     means="The lines of one function launch the same kernels again and again, and the step waits "
     "for them: for each of 16 or more tensors outside of forward and backward, or at least 8 times "
-    "in one forward. The backward of the latter counts, too.",
+    "in one forward. A line that calls 8 or more modules of a list is such a loop where its text "
+    "shows that none takes the result of another: a comprehension, or results that are appended "
+    "and joined. The backward of a loop in a forward counts, too.",
     because="Each op costs the CPU the same, however small its tensor. Loops over parameters "
     "(clipping, averages of weights, logged norms), experts, heads or time steps launch hundreds "
     "of kernels of a few microseconds.",
     remedy="Torch's `_foreach_*` ops take a list of tensors; `clip_grad_norm_` uses them. Stack "
     "what a loop in a forward takes apart, so that one op does it all, or compile the loop.",
     saving="How much shorter the step would be in a replay in which a loop over tensors costs the "
-    "CPU a tenth, and one in a forward what one of its rounds costs; half of the time of its "
-    "kernels below 10 us is left, and all of longer ones. Larger savings of other groups of "
+    "CPU a tenth, and one in a forward what one of its rounds costs, waits for the device "
+    "included; half of the time of its kernels below 10 us is left, and all of longer ones. Of the "
+    "gradients that each round adds to those of the round before, and of the zeros that it writes "
+    "around those of a part of a tensor, one round is left. Larger savings of other groups of "
     "launches are replayed before it, so that no time is saved twice.",
     judge=_judge,
 )

@@ -18,6 +18,7 @@ from profiler_ext.findings.launch_groups import (
     launch_groups,
     lines_that_wait,
     waits_in,
+    waits_of_calls,
 )
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
 from profiler_ext.records.events import Ints
@@ -26,7 +27,12 @@ from profiler_ext.records.events import Ints
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, which waits for no device")
-    lines = lines_that_wait(facts)
+    in_loops = waits_of_calls(facts)
+    lines = {
+        where: own
+        for where, own in lines_that_wait(facts).items()
+        if (where.file, where.line) not in in_loops
+    }
     every_ns = sum(int(facts.analysis.idle.duration_ns[own].sum()) for own in lines.values())
     both_ns = _step_with_and_without_waits(facts)
     return tuple(
@@ -124,6 +130,7 @@ RULE = Rule(
     "are measured from one to the next on the device, because the CPU's lead varies. The gain is "
     "divided among the lines by the idle time that each one causes. Where the line loops over "
     "tensors, what `python_loop` would save is added: one op does it all, and nothing is read in "
-    "between. Waits for a copy to the device are not included.",
+    "between. Waits in most rounds of a loop in a forward are part of `python_loop`. Waits for a "
+    "copy to the device are not included.",
     judge=_judge,
 )

@@ -70,4 +70,5 @@ RULE = rule.Rule(
     "residuals, casts and losses. Matrix products, convolutions, attention and the optimizer are "
     "not included.",
     judge=_judge,
+    takes_rest=True,
 )

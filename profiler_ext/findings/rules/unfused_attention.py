@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
-from profiler_ext.findings.finding import Confidence
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.library_kernels import Attention, table
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records import analysis, events, vocabulary
 
@@ -22,10 +24,15 @@ _SOFTMAX = re.compile(r"\b_(?:safe_)?softmax(?:_backward_data)?\b")
 _BETWEEN = re.compile(
     r"\b(?:mul|div|where|masked_fill_?|dropout|native_dropout(?:_backward)?|mean)\b"
 )
+_COPIES = re.compile(r"\b(?:copy_|clone|_to_copy|contiguous)\b")
 _NUMBER = re.compile(r"\d+")
 _MAX_LINES = 15  # from the softmax to its products
-# Of these launches' time 0.82 to 0.99 was won in five trials on H100s and an H200
-_FUSED_AWAY = 0.85
+_MAX_BETWEEN = 40  # launches between two products of one call of attention
+_MASKS = re.compile(r"\b(?:where|masked_fill_?|tril)\b")
+_DROPS = re.compile(r"dropout")
+_HALF = re.compile(r"bf16|BFloat16|bfloat16|Half|f16|nvjet_\w*?_[th]s[st]_")
+_FLOAT32 = re.compile(r"f32f32|sgemm|tf32")
+_SOFTMAX_SIZE = re.compile(r"softmax_warp_\w+<[^,]+, [^,]+, [^,]+, (\d+)")  # its binary logarithm
 _BOTH = {vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD}
 _KERNELS = (
     "torch.nn.attention.sdpa_kernel([...]) without MATH around the call: torch then says what "
@@ -92,15 +99,36 @@ def _is_sibling(one: str | None, other: str | None) -> bool:
 
 
 def _attention(facts: Facts, softmaxes: events.Ints, products: events.Ints) -> events.Ints:
-    """Return all launches of attention from its first line to its last."""
+    """Return all launches of attention: what runs between its products, or is at its lines."""
     lines = [facts.place(row).line or 0 for row in (*softmaxes.tolist(), *products.tolist())]
     file = facts.place(int(softmaxes[0])).file
     within = facts.mainly(
         lambda place: place.file == file and min(lines) <= (place.line or 0) <= max(lines)
     )
     own = within & _rows(facts, _BETWEEN)
-    own[softmaxes] = own[products] = True
+    if not (within & _rows(facts, _PROJECTION)).any():
+        own |= within & _rows(facts, _COPIES)
+    own[softmaxes] = own[products] = own[_between(facts, softmaxes, products)] = True
     return np.flatnonzero(facts.in_steps(own))
+
+
+def _between(facts: Facts, softmaxes: events.Ints, products: events.Ints) -> events.Ints:
+    """Return what a stream runs from the product before each softmax to the one after it."""
+    launches = facts.launches
+    order = np.lexsort((launches.start_ns, launches.stream.filled(-1), launches.device))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    ends = np.sort(rank[products])
+    after = np.searchsorted(ends, rank[softmaxes])
+    parts = [np.empty(0, np.int64)]
+    for at in after[(after > 0) & (after < len(ends))].tolist():
+        first, last = ends[at - 1], ends[at]
+        is_pass = len(_phases(facts, order[[first, last]])) == 1
+        if is_pass and last - first <= _MAX_BETWEEN:
+            parts.append(order[first:last])
+    rows = np.unique(np.concatenate(parts))
+    phase = {facts.place(row).phase for row in softmaxes.tolist()}
+    return rows[[facts.place(row).phase in phase for row in rows.tolist()]]
 
 
 def _rows(facts: Facts, pattern: re.Pattern[str]) -> Rows:
@@ -112,15 +140,43 @@ def _phases(facts: Facts, launches: events.Ints) -> set[str]:
 
 
 def _candidate(facts: Facts, launches: events.Ints, remedy: str) -> Candidate:
-    critical_ns = facts.median_per_step(launches, facts.critical_ns(launches))
+    call = _call_of(facts, launches)
+    then = replace(call, mask="causal") if call.mask == "bool" else call
+    device = " ".join(facts.analysis.device_names)
+    part = table().attention_fraction(("math", call), then, device=device)
+    own_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
+    fused_ns = int(min(part or 0.0, 1.0) * own_ns)
     return Candidate(
         summary="attention is not fused: matmuls and a softmax",
-        est_saving_ns=int(_FUSED_AWAY * critical_ns),
-        confidence=Confidence.ESTIMATED,
+        est_saving_ns=own_ns - fused_ns,
+        confidence=Confidence.ESTIMATED if part is not None else Confidence.UPPER_BOUND,
         remedy=remedy,
         location=location_of(facts.place(facts.longest(launches))),
-        evidence=count_and_time(facts, launches),
+        evidence=(
+            *count_and_time(facts, launches),
+            Figure("a fused kernel takes", fused_ns, FigureUnit.NS),
+            Figure("measured on", table().device, FigureUnit.TEXT),
+        ),
         launches=launches,
+    )
+
+
+def _call_of(facts: Facts, launches: events.Ints) -> Attention:
+    """Return what ops and kernels tell of the call of attention."""
+    names = {facts.launches.name[row] for row in launches.tolist()}
+    ops = {facts.innermost_op(row) for row in launches.tolist()}
+    # Of the whole program: torch computes bfloat16 in float32 where no kernel is fused
+    is_half = any(map(_HALF.search, facts.launches.name.strings))
+    is_half |= not any(map(_FLOAT32.search, names))
+    mask = "bool" if any(map(_MASKS.search, ops)) else "none"
+    sizes = [int(match[1]) for match in map(_SOFTMAX_SIZE.search, names) if match]
+    return Attention(
+        dtype="bfloat16" if is_half else "float32",
+        mask="dropout" if any(map(_DROPS.search, ops | names)) else mask,
+        head_dim=None,
+        # From more than half of that power of two up to it
+        length=3 * 2 ** max(sizes) // 4 if sizes else None,
+        has_backward=True,
     )
 
 
@@ -139,9 +195,11 @@ RULE = Rule(
     "`F.scaled_dot_product_attention` in place of products and a softmax, "
     "`need_weights=False` for `nn.MultiheadAttention`, `attn_implementation='sdpa'` in "
     "transformers.",
-    saving="85% of those launches that are on the critical path (0.82 to 0.99 of them were won in "
-    "trials): the arithmetic stays, but nothing of the size of the mask goes through memory. Of "
-    "attention that is written out, the products, the softmax and what scales, masks or drops "
-    "between them. Inference is not judged: with one token at a time, products are as fast.",
+    saving="Time of those launches on the critical path, or of launching them if the CPU is "
+    "behind, without what a fused kernel takes: the part that it takes of unfused attention of "
+    "that length in the table (`benchmarks/library_kernels.py`, measured on an H100). Of attention "
+    "that is written out, the products, the softmax, what runs between them, and what scales, "
+    "masks or drops at their lines. Inference is not judged: with one token at a time, products "
+    "are as fast.",
     judge=_judge,
 )

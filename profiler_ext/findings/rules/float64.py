@@ -1,0 +1,72 @@
+"""The rule for arithmetic in float64, to which one operand promotes the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_function, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.kineto import classify
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase
+
+# Of torch's kernels, those whose values are float64; of cuBLAS and CUTLASS, their products
+_FLOAT64 = re.compile(r"<double[,>]|\{lambda\(double\)|\bdgemm|d884gemm|_f64f64_")
+_CASTS = "aten::_to_copy"
+_COPIES = "aten::copy_"
+# Float32 moves half of the bytes
+_SAVING = 1 / 2
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    if not facts.on_device:
+        return CannotJudge("the launches ran on the CPU")
+    is_float64 = facts.named(lambda name: _FLOAT64.search(name) is not None)
+    is_float64 &= ~facts.launches.phase.where(Phase.OPTIMIZER)
+    return _of_functions(facts, np.flatnonzero(facts.in_steps(is_float64)))
+
+
+def _of_functions(facts: Facts, launches: Ints) -> Iterator[Candidate]:
+    copies = facts.of_op(_COPIES.__eq__) & ~facts.named(classify.is_memory_work)
+    copying = np.flatnonzero(facts.in_steps(copies))
+    casts = dict(launches_by_function(facts, copying))
+    for function, own in launches_by_function(facts, launches):
+        yield _candidate(facts, own, casts.get(function, own[:0]))
+
+
+def _candidate(facts: Facts, arithmetic: Ints, casts: Ints) -> Candidate:
+    arithmetic = np.setdiff1d(arithmetic, casts)
+    launches = np.union1d(arithmetic, casts)
+    computed_ns = facts.median_per_step(arithmetic, facts.critical_ns(arithmetic))
+    cast_ns = facts.median_per_step(casts, facts.critical_ns(casts))
+    longest = facts.longest(launches)
+    return Candidate(
+        summary="arithmetic in float64",
+        est_saving_ns=int(_SAVING * computed_ns) + cast_ns,
+        confidence=Confidence.ESTIMATED,
+        remedy="the float64 operand in the dtype of the model: NumPy makes float64 by default",
+        location=location_of(facts.place(longest), facts.launches.name[longest]),
+        evidence=(
+            *count_and_time(facts, launches),
+            Figure("casts to and from it", cast_ns, FigureUnit.NS),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="float64",
+    title="Arithmetic in float64",
+    means="Kernels of a function compute in float64.",
+    because="An operand in float64 promotes the others: their values are converted, the result is "
+    "in float64, and so is its gradient. Tables made by NumPy, and Python lists of NumPy numbers, "
+    "are in float64.",
+    remedy="Convert the table or the constant once, where it is made, to the dtype of the model.",
+    saving="Half of the time of these kernels on the critical path, as float32 moves half of the "
+    "bytes, and all of the casts of that function.",
+    judge=_judge,
+)
