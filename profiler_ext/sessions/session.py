@@ -19,10 +19,11 @@ from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by, table_named
 from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
 from profiler_ext.kineto.distributed import is_rank_known, with_rank
-from profiler_ext.kineto.names import WORK_CATEGORIES
+from profiler_ext.kineto.names import WORK_CATEGORIES, is_clock_mark
 from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.kineto.source import is_folder, listed, looks_like_trace, shown
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import flag_rows
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import Gap
 from profiler_ext.records.recording import Recording
@@ -96,8 +97,9 @@ class Session(SessionExplanations):
     @property
     def has_work(self) -> bool:
         """Tell whether the trace has an op, or device work."""
-        categories = self.recording.trace.events.category
-        return bool(categories.where(*WORK_CATEGORIES).any())
+        events = self.recording.trace.events
+        is_mark = flag_rows(events.name, is_clock_mark)  # of category op, though nothing ran
+        return bool((events.category.where(*WORK_CATEGORIES) & ~is_mark).any())
 
     @property
     def notes(self) -> tuple[str, ...]:

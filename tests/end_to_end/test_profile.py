@@ -180,7 +180,7 @@ def test_who_does_as_the_warning_says_has_lines_and_no_other_warning(
 @pytest.mark.usefixtures("fresh_torch")
 def test_what_was_compiled_before_capture_is_a_gap_that_conserves_time() -> None:
     train_once()
-    with pytest.warns(LateCaptureWarning), profiler_ext.profile() as prof:
+    with pytest.warns(LateCaptureWarning), profiler_ext.profile(lines=False) as prof:
         train_once(fresh=False)
     launches, rows = prof.launches(), prof.attribution()
     assert set(rows.node.dropna()) == set()
@@ -193,7 +193,7 @@ def test_what_was_compiled_before_capture_is_a_gap_that_conserves_time() -> None
 
 @pytest.mark.usefixtures("fresh_torch")
 def test_coverage_below_what_was_asserted_is_an_error_that_shows_the_step_time_breakdown() -> None:
-    prof = recorded()
+    prof = recorded(lines=False)  # else eager launches have lines, from Python 3.12 on
     prof.assert_coverage(1.0)
     with pytest.raises(
         CoverageError, match=r"of the all device time is attributed to a line"

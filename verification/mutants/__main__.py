@@ -1,7 +1,7 @@
 """The command that mutates a sample of our rules, and tells what no test noticed.
 
-The mutants, the tests that cover each and the processes that run them are mutmut's, as
-pyproject.toml sets it up. What is chosen here is the sample: all of them would take a day.
+The mutants and the processes that run them are mutmut's, as pyproject.toml sets it up. What is
+chosen here is the sample, as all of them would take a day, and the tests that each must pass.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
+import time
 from pathlib import Path
 
 from mutmut.__main__ import copy_also_copy_files, copy_src_dir, create_mutants
 
+from verification.mutants.covering import covering
 from verification.mutants.results import all_results, described, scores, survivors
 from verification.mutants.rooms import ROOMS, drawn, room_of
+from verification.mutants.trying import try_mutants
 
 FOLDER = Path("mutants")
 SAMPLE = FOLDER / "sample.txt"
-MUTMUT = Path(sys.executable).with_name("mutmut")
 
 
 def main() -> int:
@@ -28,7 +29,8 @@ def main() -> int:
     parser.add_argument("room", nargs="?", choices=ROOMS, help="only the mutants of this room")
     parser.add_argument("--count", type=int, default=320, help="how many mutants")
     parser.add_argument("--seed", type=int, default=0, help="which mutants")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
+    parser.add_argument("--minutes", type=float, default=600, help="stop after so many")
     parser.add_argument("--again", action="store_true", help="only what survived the last time")
     parser.add_argument("--least", type=float, default=0.85, help="the share that must die")
     options = parser.parse_args()
@@ -39,7 +41,9 @@ def main() -> int:
         mutants = [name for name in made if options.room in (None, room_of(name))]
         SAMPLE.write_text("\n".join(drawn(mutants, options.count, options.seed)))
     alive = survivors(_results())
-    return (_run(alive, options.jobs) if alive else 0) or _report(options.least)
+    if alive:
+        _run(alive, options.jobs, 60 * options.minutes)
+    return _report(options.least)
 
 
 def _made(jobs: int) -> dict[str, str]:
@@ -55,10 +59,13 @@ def _results() -> dict[str, str]:
     return {name: status for name, status in all_results().items() if name in sample}
 
 
-def _run(sample: list[str], jobs: int) -> int:
-    # Apart from this process, in which `tests` is this folder's and not the mutated copy's.
-    command = [MUTMUT, "run", "--max-children", str(jobs), *sample]
-    return subprocess.call(command, env={**os.environ, "PYTHONPATH": ""})
+def _run(sample: list[str], jobs: int, seconds: float) -> None:
+    begun = time.monotonic()
+    known = covering(jobs, deadline=begun + seconds / 2)
+    print(f"{len(known.seconds)} tests in {time.monotonic() - begun:.0f} s", flush=True)
+    for failed in known.failed:
+        print(f"left out, fails without a mutant: {failed}")
+    try_mutants(sample, known, jobs, deadline=begun + seconds)
 
 
 def _report(least: float) -> int:

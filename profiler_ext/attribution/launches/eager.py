@@ -26,6 +26,7 @@ from profiler_ext.records import analysis, vocabulary
 from profiler_ext.records.events import Events, Ints, first_rows, flag_rows, numbered, ranks
 from profiler_ext.records.evidence import EagerEvidence
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import ModuleFrame
 from profiler_ext.records.recording import Recording
 
 # What launched these is known but for an op: a line may have launched them
@@ -132,6 +133,7 @@ class EagerAttributor:
         self._is_trial = enclosing.is_trial(enqueued.cpu)
         self._is_unrecorded = launches_on_unrecorded_threads(recording, enqueued)
         self._sharded = nesting.nearest(flag_rows(events.name, classify.is_sharding_of_module))
+        self._units = sorted(set(filter(None, map(names.sharded_module, events.name.strings))))
 
     @property
     def forward(self) -> Mapping[int, int]:
@@ -251,10 +253,12 @@ class EagerAttributor:
     def _at_line(self, place: analysis.Place, line: EagerLine) -> analysis.Place:
         """Return a place with its line and module, or with the reason why there is no line."""
         own = line.module
+        if own is not None and place.module is not None:
+            own = self._unit_of(place.module, own)
         place = replace(
             place,
             module=own.path if own else place.module,
-            module_class=own.class_name if own else None,
+            module_class=(own.class_name or None) if own else None,
             gap=line.gap,
         )
         place = self._roots.with_line(place, line.stack)
@@ -268,6 +272,16 @@ class EagerAttributor:
             level=vocabulary.Level.LINE,
             evidence=line.evidence,
         )
+
+    def _unit_of(self, unit: str, own: ModuleFrame) -> ModuleFrame:
+        """Return the module that FSDP works for, which is not the line's where it prefetches."""
+        # FSDP's paths begin at its root, the lines' at the model: ``Model 2.layers.1``.
+        within = f".{own.path}."
+        if f".{unit}." in within:
+            return own
+        roots = [within.partition(f".{each}.")[0] for each in self._units if f".{each}." in within]
+        root = min(roots, key=len, default=None)
+        return own if root is None else ModuleFrame(f"{root}.{unit}".strip("."), "")
 
     def _module(self, cpu: int) -> str | None:
         """Return the module whose parameters FSDP gathers or reduces, if it does."""

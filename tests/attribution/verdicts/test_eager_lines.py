@@ -102,6 +102,20 @@ def test_a_forward_launch_has_the_line_that_ran_and_its_backward_the_same() -> N
     )
 
 
+def test_what_fsdp_prefetches_in_the_backward_of_one_module_belongs_to_the_other() -> None:
+    timeline = Lived()
+    timeline.at(FORWARD)
+    with timeline.annotation("FSDP::all_gather (layer)"):
+        timeline.op("c10d::_allgather_base_", "gather", **{"Sequence number": 5})
+    timeline.at(-1)
+    with timeline.on(AUTOGRAD):
+        engine, own = node(timeline, "MulBackward0")
+        with engine, own, timeline.annotation("FSDP::backward_prefetch for first"):
+            timeline.op("c10d::_allgather_base_", "gather")
+    gathers = [(each.line, each.module, each.module_class) for each in timeline.attributed()]
+    assert gathers == [(5, "layer", "Linear"), (5, "first", None)]
+
+
 def test_what_a_hook_runs_has_its_own_line_and_the_node_after_it_the_number_of_its_forward() -> (
     None
 ):
