@@ -306,11 +306,12 @@ class Facts:
         return ends
 
     def longest(self, launches: Ints) -> int:
-        """Return the row of the launch at whose place such launches took longest in all."""
-        duration, place = self.launches.duration_ns[launches], self.main_place[launches]
-        sums = sum_by(place, duration, len(self.analysis.places))
-        of_place = launches[place == int(sums.argmax())]
-        return int(of_place[int(self.launches.duration_ns[of_place].argmax())])
+        """Return the row of the longest launch at the line where such launches took longest."""
+        of_line = max(
+            launches_by_line(self, launches),
+            key=lambda own: int(self.launches.duration_ns[own].sum()),
+        )
+        return int(of_line[int(self.launches.duration_ns[of_line].argmax())])
 
     def launches_per_step(self, launches: Ints) -> int:
         """Return the number of these launches in the usual step."""

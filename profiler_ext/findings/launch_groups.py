@@ -208,7 +208,8 @@ def _remedied(facts: Facts, group: LaunchGroup) -> Remedied:
 
 def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     launches = facts.launches
-    is_eager = facts.in_steps(launches.scope.where(Scope.EAGER))
+    # The CPU launches a whole CUDA graph at once
+    is_eager = facts.in_steps(launches.scope.where(Scope.EAGER) & ~facts.pace.replayed)
     eager = np.flatnonzero(is_eager)
     yield from _optimizer(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OPTIMIZER)))
     yield from _tensor_loops(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OTHER)))

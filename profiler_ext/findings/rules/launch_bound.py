@@ -95,24 +95,31 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     merged = [facts.idle_before(each.launches) for each in _groups(facts)]
     rows = np.setdiff1d(rows, np.concatenate([NO_ROWS, *merged]))
     candidates = []
-    for (where, op), own in _ops_on_the_cpu(facts, rows).items():
-        # An op in C++ takes as long without a recording.
-        saving_ns = min(median_per_step(facts, own), est_saving_ns)
-        if saving_ns >= MIN_FRACTION * of_ns:
-            candidates.append(_on_the_cpu(facts, (where, op), own, saving_ns))
-            est_saving_ns, rows = est_saving_ns - saving_ns, np.setdiff1d(rows, own)
+    computing = _ops_on_the_cpu(facts, rows)
+    own = np.sort(np.concatenate([NO_ROWS, *computing.values()]))
+    # An op in C++ takes as long without a recording.
+    saving_ns = min(median_per_step(facts, own), est_saving_ns)
+    if saving_ns >= MIN_FRACTION * of_ns:
+        candidates.append(_on_the_cpu(facts, computing, own, saving_ns))
+        est_saving_ns, rows = est_saving_ns - saving_ns, np.setdiff1d(rows, own)
     if est_saving_ns >= _MIN_IDLE * of_ns:
         candidates.append(_candidate(facts, rows, (est_saving_ns, of_ns), launches))
     return candidates
 
 
-def _ops_on_the_cpu(facts: Facts, idle: Ints) -> dict[tuple[Location, str], Ints]:
-    """Return the pieces of idle time in which an op computed on the CPU, by line and op."""
+def _ops_on_the_cpu(facts: Facts, idle: Ints) -> dict[str, Ints]:
+    """Return the pieces of idle time in which an op computed on the CPU, by op.
+
+    An optimizer's ops are left out: its step counters are on the CPU by design.
+    """
     pieces, events = facts.analysis.idle, facts.analysis.recording.trace.events
     is_op = flag_rows(pieces.cpu_activity, lambda name: "::" in name)
     is_launching = pieces.cause.where(IdleCause.LAUNCHING)
     rows = idle[(is_op & is_launching)[idle] & (pieces.duration_ns[idle] >= _LONG_OP_NS)]
     calls_ns = np.sort(events.start_ns[flag_rows(events.category, classify.is_runtime_call)])
+    updates = np.flatnonzero(
+        flag_rows(events.name, lambda name: names.optimizer_step(name) is not None)
+    )
     by_op: dict[str, list[int]] = {}
     for row in rows.tolist():
         op = pieces.cpu_activity[row]
@@ -120,27 +127,28 @@ def _ops_on_the_cpu(facts: Facts, idle: Ints) -> dict[tuple[Location, str], Ints
         named = np.flatnonzero(events.name.where(op) & (events.start_ns <= middle_ns))
         around = named[events.end_of(named) >= middle_ns][-1:]
         begins, ends = events.start_ns[around], events.end_of(around)
-        if len(around) and (np.searchsorted(calls_ns, begins) == np.searchsorted(calls_ns, ends)):
+        is_update = (events.start_ns[updates] <= middle_ns) & (events.end_of(updates) >= middle_ns)
+        launches_none = np.searchsorted(calls_ns, begins) == np.searchsorted(calls_ns, ends)
+        if len(around) and launches_none and not is_update.any():
             by_op.setdefault(op, []).append(row)
-    return {
-        (where, op): own
-        for op, of_op in by_op.items()
-        for where, own in idle_by_line(facts, np.array(of_op, np.int64), pieces.place).items()
-    }
+    return {op: np.array(own, np.int64) for op, own in by_op.items()}
 
 
-def _on_the_cpu(facts: Facts, what: tuple[Location, str], idle: Ints, saving_ns: int) -> Candidate:
-    where, op = what
-    idle_ns = median_per_step(facts, idle)
+def _on_the_cpu(facts: Facts, computing: dict[str, Ints], idle: Ints, saving_ns: int) -> Candidate:
+    lines = idle_by_line(facts, idle, facts.analysis.idle.place)
+    duration_ns = facts.analysis.idle.duration_ns
+    where = max(lines, key=lambda each: int(duration_ns[lines[each]].sum()))
+    ops = sorted(computing, key=lambda op: -int(duration_ns[computing[op]].sum()))
+    verb = "runs" if len(ops) == 1 else f"and {len(ops) - 1} more ops run"
     return Candidate(
-        summary=f"GPU idle: {op} runs on the CPU",
+        summary=f"GPU idle: {ops[0]} {verb} on the CPU",
         est_saving_ns=saving_ns,
         confidence=Confidence.ESTIMATED,
         remedy=_ON_DEVICE,
         location=where,
         evidence=(
             Figure("times a step", idle_spans_per_step(facts, idle)),
-            Figure("idle in the recorded step", idle_ns, FigureUnit.NS),
+            Figure("idle in the recorded step", median_per_step(facts, idle), FigureUnit.NS),
         ),
         idle=idle,
     )
