@@ -61,6 +61,12 @@ OTHERS = (
         "Kineto's: what it logs on standard error; `run` sets it for the moment in which Kineto "
         "reads it, and only where there is no GPU that an error could be about",
     ),
+    ("CUDA_LAUNCH_BLOCKING", "`0`", "CUDA's: a recommendation names it where it is on"),
+    (
+        "TORCH_SHOW_DISPATCH_TRACE",
+        "",
+        "torch's: a recommendation names it where it is set",
+    ),
     ("GITHUB_WORKSPACE", "the working folder", "`diff --github`: file names are relative to it"),
     ("GITHUB_STEP_SUMMARY", "", "`diff --github`: file that the summary is appended to"),
     ("COLUMNS", "the terminal's", "width of a report; help has 80 columns at most"),

@@ -30,6 +30,8 @@ NOT_TORCHS = {
     "isolation/user_state.py": {"moment", "SIGXFSZ", "_filters_mutated"},  # a thread's, Python's
     # What torch documents of a ``FunctionEvent``.
     "profiling/torch_views.py": {"name", "trace_name", "cpu_children", "cpu_parent"},
+    # Of Python's syntax trees, and torch's public data loader
+    "run/loops.py": {"", "attr", "id", "torch.utils.data", "DataLoader", "dataset"},
     "run/program.py": {"_run_module_as_main"},  # of ``runpy``
     "torch_compat/import_hooks.py": {"_initializing"},  # of Python's import
     "torch_compat/compiled_autograd.py": {""},  # what a missing ``__name__`` is

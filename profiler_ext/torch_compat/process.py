@@ -44,7 +44,7 @@ def debug_settings() -> tuple[str, ...]:
         "anomaly detection": torch.is_anomaly_enabled(),
         "CUDA_LAUNCH_BLOCKING": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
         "memory history": cuda.is_initialized() and bool(history.get()()),
-        "TORCH_SHOW_DISPATCH_TRACE": "TORCH_SHOW_DISPATCH_TRACE" in os.environ,
+        "TORCH_SHOW_DISPATCH_TRACE": os.environ.get("TORCH_SHOW_DISPATCH_TRACE") is not None,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
     return tuple(name for name in is_on if is_on[name])

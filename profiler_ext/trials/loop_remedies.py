@@ -191,7 +191,7 @@ ROWS: Final = (
         "set_to_none",
         "gradients removed, not filled with zeros",
         edit="optimizer.zero_grad(set_to_none=True)",
-        rules=("launch_bound",),
+        rules=("zeroed_gradients", "launch_bound"),
         patches="zero_grad of optimizers and modules",
         lacks="no zero_grad has set_to_none=False",
         apply=_set_to_none,
