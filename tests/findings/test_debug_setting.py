@@ -16,7 +16,7 @@ def test_each_setting_that_was_on_is_a_note_with_its_remedy() -> None:
     analysis = steps(2 * US).analysis()
     assert is_silent(RULE, analysis)
     recording = analysis.recording
-    names = ("anomaly detection", "memory history")
+    names = ("anomaly detection", "CUDA_LAUNCH_BLOCKING")
     settings = replace(recording.settings, debug_settings=names)
     found = judged(RULE, replace(analysis, recording=replace(recording, settings=settings))).ranked
     assert [each.summary for each in found] == [f"{name} is on, which slows ops" for name in names]

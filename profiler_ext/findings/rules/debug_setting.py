@@ -11,7 +11,6 @@ from profiler_ext.findings.rule import Candidate, Rule
 _REMEDIES = {
     "anomaly detection": "torch.autograd.set_detect_anomaly(False), no detect_anomaly()",
     "CUDA_LAUNCH_BLOCKING": "unset CUDA_LAUNCH_BLOCKING",
-    "memory history": "torch.cuda.memory._record_memory_history(enabled=None)",
     "TORCH_SHOW_DISPATCH_TRACE": "unset TORCH_SHOW_DISPATCH_TRACE",
     "deterministic algorithms": "torch.use_deterministic_algorithms(False), if runs "
     "need not repeat bit for bit",
@@ -37,11 +36,10 @@ def _judge(facts: Facts) -> Iterable[Candidate]:
 RULE = Rule(
     name="debug_setting",
     title="A setting of debugging that slows ops",
-    means="While the steps were recorded, anomaly detection, the history of CUDA memory, "
-    "deterministic algorithms, `CUDA_LAUNCH_BLOCKING` or `TORCH_SHOW_DISPATCH_TRACE` was on.",
+    means="While the steps were recorded, anomaly detection, deterministic algorithms, "
+    "`CUDA_LAUNCH_BLOCKING` or `TORCH_SHOW_DISPATCH_TRACE` was on.",
     because="Anomaly detection keeps a stack for each forward op and reads each gradient of the "
-    "backward. The memory history keeps a stack for each allocation. `CUDA_LAUNCH_BLOCKING` waits "
-    "for each kernel. Deterministic algorithms sort where others add atomically. They are needed "
+    "backward. `CUDA_LAUNCH_BLOCKING` waits for each kernel. Deterministic algorithms sort where others add atomically. They are needed "
     "to look for an error, and are easily left on.",
     remedy="Turn it off for training, or turn it on for a few steps.",
     saving="Unknown: what an op costs without the setting is not in the recording.",
