@@ -21,7 +21,7 @@ def test_each_setting_that_was_on_is_a_note_with_its_remedy() -> None:
     found = judged(RULE, replace(analysis, recording=replace(recording, settings=settings))).ranked
     assert [each.summary for each in found] == [f"{name} is on, which slows ops" for name in names]
     assert all(each.saving_per is SavingPer.UNKNOWN and not each.est_saving_ns for each in found)
-    assert found[1].remedy == "torch.cuda.memory._record_memory_history(enabled=None)"
+    assert found[1].remedy == "unset CUDA_LAUNCH_BLOCKING"
 
 
 def test_what_is_on_in_a_process_is_known(monkeypatch) -> None:

@@ -39,8 +39,8 @@ RULE = Rule(
     means="While the steps were recorded, anomaly detection, deterministic algorithms, "
     "`CUDA_LAUNCH_BLOCKING` or `TORCH_SHOW_DISPATCH_TRACE` was on.",
     because="Anomaly detection keeps a stack for each forward op and reads each gradient of the "
-    "backward. `CUDA_LAUNCH_BLOCKING` waits for each kernel. Deterministic algorithms sort where others add atomically. They are needed "
-    "to look for an error, and are easily left on.",
+    "backward. `CUDA_LAUNCH_BLOCKING` waits for each kernel. Deterministic algorithms sort where "
+    "others add atomically. They are needed to look for an error, and are easily left on.",
     remedy="Turn it off for training, or turn it on for a few steps.",
     saving="Unknown: what an op costs without the setting is not in the recording.",
     judge=_judge,
