@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -19,7 +18,7 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
 _ATTENDS = re.compile(r"attention|softmax")
-_MIN_GROWTHS = 2  # three calls, each with as many blocks more
+_MIN_GROWTHS = 2  # in a row: three calls, each with as many blocks more
 _MOST_NEW = 1 / 8  # of the tokens of a call
 _MIN_KERNELS = 3  # kernels that grow alike
 
@@ -29,8 +28,8 @@ class _Series:
     """A kernel whose number of blocks grows by the same amount from call to call."""
 
     calls: Ints  # the first launch of each call that has more blocks than the one before
-    ends: Ints  # the first launch of the call after it; the last launch of the recording, or -1
-    prefix: int  # so many times what is new in a call was known before
+    ends: Ints  # the first launch of the call after it, -1 for the last one
+    prefix: int  # tokens of the longest call for each new one
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -67,17 +66,17 @@ def _growing(facts: Facts) -> Iterator[_Series]:
 def _series(launches: Ints, blocks: Ints) -> _Series | None:
     """Return the calls in which a kernel grows; none where it does not, or unevenly."""
     begins = np.flatnonzero(np.diff(blocks, prepend=-1))
-    sizes = blocks[begins].tolist()
-    grown = [after - before for before, after in pairwise(sizes)]
-    positive = [each for each in grown if each > 0]
-    if len(positive) < _MIN_GROWTHS or len(set(positive)) > 1:
+    sizes = blocks[begins]
+    grown = np.diff(sizes)
+    positive = np.flatnonzero(grown > 0)
+    in_a_row = [len(run) for run in np.split(positive, np.flatnonzero(np.diff(positive) > 1) + 1)]
+    if max(in_a_row) < _MIN_GROWTHS or len(set(grown[positive].tolist())) > 1:
         return None
-    added, largest = positive[0], max(sizes)
+    added, largest = int(grown[positive[0]]), int(sizes.max())
     if added > _MOST_NEW * largest:
         return None
-    at = np.flatnonzero(np.array(grown) > 0) + 1
     firsts = np.append(launches[begins], -1)
-    return _Series(firsts[at], firsts[at + 1], round(largest / added))
+    return _Series(firsts[positive + 1], firsts[positive + 2], round(largest / added))
 
 
 def _candidate(facts: Facts, alike: list[_Series]) -> Candidate:

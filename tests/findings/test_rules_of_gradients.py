@@ -1,0 +1,104 @@
+"""Gradients that are zeroed or mostly zeros, and arithmetic in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiler_ext.findings.ranking import judge
+from profiler_ext.findings.rules import (
+    dense_embedding_gradients,
+    dtype_conversion,
+    float64,
+    uncompiled,
+    zeroed_gradients,
+)
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Phase
+from tests.findings.stepping import US, Script, is_silent, only, placed
+from tests.handmade import interned
+
+_ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, float>"
+_DOUBLE = "void at::native::elementwise_kernel<at::native::BinaryFunctor<double, double> >"
+_CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>"
+
+
+def made(*launches: tuple[str, int, str, Phase]) -> Analysis:
+    """Three steps of launches: kernel, time, op and phase."""
+    script = Script()
+    for _ in range(3):
+        for kernel, duration_ns, op, _ in launches:
+            script.launch(kernel, duration_ns, op=op)
+        script.wait()
+        script.end_step()
+    analysis = script.analysis()
+    phases = interned([phase.value for *_, phase in launches] * 3)
+    return replace(analysis, launches=replace(analysis.launches, phase=phases))
+
+
+def zeroed(passes: int = 1, zero: str = "aten::_foreach_zero_") -> Analysis:
+    forward = (_ELEMENTWISE, 100 * US, "aten::mul", Phase.FORWARD)
+    backward = (_ELEMENTWISE, 100 * US, "aten::mm", Phase.BACKWARD)
+    add = (_ELEMENTWISE, 30 * US, "aten::add_", Phase.GRADIENT_ACCUMULATION)
+    each = [forward, backward, add, add]
+    return made(*each * passes, (_ELEMENTWISE, 50 * US, zero, Phase.OPTIMIZER))
+
+
+@pytest.mark.parametrize(("passes", "saved_us"), [(1, 110), (2, 110)])
+def test_zeroing_and_the_first_additions_are_saved(passes: int, saved_us: int):
+    found = only(zeroed_gradients.RULE, zeroed(passes))
+    assert found.est_saving_ns == saved_us * US
+    assert found.evidence[3].value == passes
+
+
+def test_gradients_that_are_added_without_zeros_are_none():
+    assert is_silent(zeroed_gradients.RULE, zeroed(zero="aten::_foreach_mul_"))
+
+
+def embedding(filled_us: int, read_us: int = 20, update: str = "aten::_foreach_add_") -> Analysis:
+    analysis = made(
+        (_ELEMENTWISE, read_us * US, "aten::gather", Phase.FORWARD),
+        (_ELEMENTWISE, filled_us * US, "aten::fill_", Phase.BACKWARD),
+        (_ELEMENTWISE, 1000 * US, update, Phase.OPTIMIZER),
+    )
+    line = {"file": "/model.py", "line": 5}
+    return placed(analysis, gather=line, fill_=line | {"aten_op": "aten::embedding_backward"})
+
+
+def test_zeros_that_take_far_longer_than_the_rows_are_a_dense_gradient():
+    found = only(dense_embedding_gradients.RULE, embedding(200))
+    # The zeros, and an update that passes over as many bytes three times.
+    assert found.est_saving_ns == 200 * US + 3 * 200 * US
+    assert (found.location.file, found.location.line) == ("/model.py", 5)
+
+
+def test_an_update_saves_no_more_than_it_takes():
+    found = only(dense_embedding_gradients.RULE, embedding(200, update="aten::_fused_adamw_"))
+    assert found.est_saving_ns == 200 * US + 1000 * US
+
+
+def test_a_batch_that_reads_much_of_the_table_is_none():
+    assert is_silent(dense_embedding_gradients.RULE, embedding(60))
+
+
+def rotary(kernel: str = _DOUBLE, phase: Phase = Phase.FORWARD) -> Analysis:
+    analysis = made((kernel, 200 * US, "aten::mul", phase), (_CAST, 60 * US, "aten::copy_", phase))
+    line = {"file": "/model.py", "line": 3, "function": "rotate", "code": "x * cos"}
+    return placed(analysis, mul=line, copy_=line | {"line": 4})
+
+
+def test_float64_costs_half_of_its_kernels_and_the_casts_of_the_function():
+    found = only(float64.RULE, rotary())
+    assert found.est_saving_ns == 100 * US + 60 * US
+    assert (found.location.file, found.location.line) == ("/model.py", 3)
+
+
+def test_float32_kernels_and_an_optimizers_scalars_are_none():
+    assert is_silent(float64.RULE, rotary(kernel=_ELEMENTWISE))
+    assert is_silent(float64.RULE, rotary(phase=Phase.OPTIMIZER))
+
+
+def test_what_one_cause_counts_the_general_rules_leave_out():
+    rules = (float64.RULE, dtype_conversion.RULE, uncompiled.RULE)
+    assert [each.rule for each in judge(rotary(), rules).ranked] == ["float64"]
