@@ -351,7 +351,7 @@ def _merged_rounds(facts: Facts, launches: Ints, rounds: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Caller:
-    """A call of a function: where it is on the stacks, and whether it joins a list of tensors."""
+    """A call of a function, by its place on the stacks."""
 
     depth: int
     file: str

@@ -353,9 +353,10 @@ RULE = Rule(
     "the call; a head dim of 64 or 128; torch's own choice of backend.",
     saving="Time of the kernels on the critical path beyond what the table has for the call next "
     "to it (`benchmarks/library_kernels.py`, measured on an H100), at the nearest length and head "
-    "dim, or for common ones where a recording has no shapes. A mask is taken to be causal if it "
-    "is one square for all heads and sequences, or if the recording calls `tril` or `triu`. Other "
-    "masks, and biases, are reported without an estimate; a mask that is added needs `--shapes` "
-    "to be seen in eager code that does not make it with `tril` or `triu`.",
+    "dim, which are those of the kernel's name and grid where a recording has no shapes. A mask is "
+    "taken to be causal if it is one square for all heads and sequences, or if the recording calls "
+    "`tril` or `triu`. Of a mask of which neither is known, the saving is the mean of that of a "
+    "causal one and of none, and both are in the evidence. Masks that differ between heads or "
+    "sequences, and biases, are reported without an estimate.",
     judge=_judge,
 )
