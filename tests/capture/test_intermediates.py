@@ -12,9 +12,9 @@ from torch import nn
 
 import profiler_ext
 from profiler_ext.capture.graphs.intermediates import passed_between
-from profiler_ext.records.fusion_barriers import barrier_between
 from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import FusionBarrier, SiteKind
+from profiler_ext.rooflines.fusion_barriers import barrier_between
 from profiler_ext.torch_compat.fusions import Operation, Refusals, Schedule, operations_of
 from profiler_ext.torch_compat.traffic import Access
 
