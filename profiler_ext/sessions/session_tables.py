@@ -180,6 +180,14 @@ class SessionTables(ABC):
         """
         return self.table("graphs", **filters)
 
+    def fusions(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the buffers that pass between kernels, and why these were not fused.
+
+        Args:
+            **filters: the step, rank, phase, scope or kernel (of the one that loads the buffer).
+        """
+        return self.table("fusions", **filters)
+
     def compiles(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return compile times by phase, the reasons, and what the graphs then cost.
 
