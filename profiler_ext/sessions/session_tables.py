@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Unpack
 
+from profiler_ext.collector import without_collector
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -40,7 +42,8 @@ class SessionTables(ABC):
         Raises:
             UsageError: There is no such table, step or phase.
         """
-        return self.columns(name, *arguments, **filters).to_pandas()
+        with without_collector():
+            return self.columns(name, *arguments, **filters).to_pandas()
 
     @property
     @abstractmethod

@@ -49,7 +49,7 @@ _LAUNCHING = (
     IdleCause.END_OF_STEP,
 )
 
-_EAGER = "torch.compile(model, mode='reduce-overhead') for what runs eagerly; or a larger batch"
+_EAGER = "torch.compile(model, mode='reduce-overhead'), for what runs eagerly; or a larger batch"
 _COMPILED = (
     "torch.compile(model, mode='reduce-overhead'), which replays CUDA graphs; or a larger batch"
 )
@@ -65,8 +65,8 @@ _REPLAYED = "a larger batch; or include the loss and the optimizer step in the C
 
 _ELSEWHERE = "busy in Python that launches nothing"
 _PYTHON = (
-    "move that Python (logging, checks, data preparation) out of the step or into "
-    "another thread; idle_by_line() has the lines, and launching faster does not help"
+    "move that Python out of the step or into another thread (logging, checks, data "
+    "preparation); idle_by_line() has the lines, and launching faster does not help"
 )
 
 _ON_DEVICE = (
