@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from dataclasses import dataclass
 from functools import partial
 from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.critical_path import NO_ROW, Floats, Remedied
+from profiler_ext.findings.cpu_work import work_of_cpu
+from profiler_ext.findings.critical_path import NO_ROW, Floats
 from profiler_ext.findings.facts import (
     FUSED_AWAY,
     CannotJudge,
@@ -29,6 +29,7 @@ from profiler_ext.findings.facts import (
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.groups import Kind, LaunchGroup, Replayed, replayed_in_turn
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Interned, Ints, flag_rows
@@ -56,37 +57,14 @@ _Line = tuple[str | None, int | None, str | None]
 _Function = tuple[str | None, str | None, str | None]
 
 
-class Kind(Enum):
-    """Whose launches a group has."""
-
-    OPTIMIZER = auto()  # an optimizer that updates parameters one by one
-    TENSORS = auto()  # a loop over tensors outside of forward and backward
-    CALLS = auto()  # a loop in a forward, also over the modules of a list
-    EAGER = auto()  # what runs eagerly next to compiled graphs
-    READS = auto()  # reads of single values, for which the CPU waits
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchGroup:
-    """Launches that one change would merge."""
-
-    kind: Kind
-    location: Location  # the line with most of them
-    launches: Ints
-    count: int  # of parameters, tensors or calls a step
-    cpu_kept: Floats | float  # the part of the CPU's time since the launch before that is left
-    busy_kept: Floats | float  # the part of the device's time
-    waits: Rows | None = None  # those of ``Replay.waits`` that go with them; ``None`` for none
-    saving_ns: int = 0
-
-    def idle(self, facts: Facts) -> Ints:
-        """Return the pieces of idle time that its launches ended."""
-        return facts.idle_before(self.launches)
-
-
 def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
     """Return the groups of a session, the largest saving first."""
     return _once(facts).groups
+
+
+def groups_of(facts: Facts, *kinds: Kind) -> list[LaunchGroup]:
+    """Return the groups of some kinds that save anything."""
+    return [each for each in launch_groups(facts) if each.kind in kinds and each.saving_ns]
 
 
 def idle_without_ns(facts: Facts) -> int:
@@ -119,8 +97,11 @@ def waits_of_calls(facts: Facts) -> set[tuple[str | None, int | None]]:
     return {(places[each].file, places[each].line) for each in np.unique(at).tolist()}
 
 
-def _once(facts: Facts) -> _Replayed:
-    return facts.analysis.derived.once("launch groups", lambda: _replayed(facts))
+def _once(facts: Facts) -> Replayed:
+    def replayed() -> Replayed:
+        return replayed_in_turn(facts, [*work_of_cpu(facts), *_groups(facts)])
+
+    return facts.analysis.derived.once("launch groups", replayed)
 
 
 def candidates_of(
@@ -163,47 +144,6 @@ def _of_waits(facts: Facts, group: LaunchGroup) -> tuple[Figure, ...]:
         return ()
     count = int(group.waits.sum()) // len(facts.analysis.steps)
     return (Figure("waits for the device in them", count),)
-
-
-@dataclass(frozen=True, slots=True)
-class _Replayed:
-    """The groups with their savings, and the step that is left without all of them."""
-
-    groups: tuple[LaunchGroup, ...]
-    idle_ns: int  # of the device in that step
-
-
-def _replayed(facts: Facts) -> _Replayed:
-    """Replay the step without one group after the other, that of the largest saving first."""
-    replay, slowdown = facts.replay, facts.training.slowdown
-    if replay is None:
-        return _Replayed((), facts.idle_ns)
-
-    def step_ns(each: Remedied) -> tuple[int, int]:
-        busy_ns = facts.busy_ns * _busy_part(facts, each)
-        return max(replay.step_ns(slowdown, each), int(busy_ns)), int(busy_ns)
-
-    groups, left, now = [], list(_groups(facts)), replay.unchanged
-    now_ns, busy_ns = step_ns(now)
-    while left:
-        after = [now.joined(_remedied(facts, each)) for each in left]
-        took_ns = [step_ns(each) for each in after]
-        best = min(range(len(left)), key=lambda at: took_ns[at])
-        groups.append(replace(left.pop(best), saving_ns=max(now_ns - took_ns[best][0], 0)))
-        now, now_ns, busy_ns = after[best], min(now_ns, took_ns[best][0]), took_ns[best][1]
-    return _Replayed(tuple(groups), max(now_ns - busy_ns, 0))
-
-
-def _busy_part(facts: Facts, remedied: Remedied) -> float:
-    duration_ns = np.where(facts.launches.in_steps, facts.launches.duration_ns, 0)
-    return float((duration_ns * remedied.busy).sum() / max(int(duration_ns.sum()), 1))
-
-
-def _remedied(facts: Facts, group: LaunchGroup) -> Remedied:
-    """Return what is left once a group's launches are merged."""
-    cpu, busy = np.ones(len(facts.launches)), np.ones(len(facts.launches))
-    cpu[group.launches], busy[group.launches] = group.cpu_kept, group.busy_kept
-    return Remedied(cpu, busy, None if group.waits is None else ~group.waits)
 
 
 def _groups(facts: Facts) -> Iterator[LaunchGroup]:
@@ -461,8 +401,11 @@ def _names(node: ast.AST) -> set[str]:
 
 def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
     """Return the places that one forward runs often, one time soon after the other."""
-    is_forward = facts.launches.phase.where(Phase.FORWARD)[launches]
-    forward, run = launches[is_forward], np.cumsum(~is_forward)[is_forward]
+    # What needs no gradient, a mask say, is of no phase, and may be between a loop's others
+    phase = facts.launches.phase
+    is_forward = phase.where(Phase.FORWARD)[launches]
+    is_other = ~is_forward & ~phase.where(Phase.OTHER)[launches]
+    forward, run = launches[is_forward], np.cumsum(is_other)[is_forward]
     place, ops = facts.main_place[forward], _ops(facts, forward).codes
     event = facts.launches.op_event[forward].filled(NO_ROW)
     calls: dict[tuple[int, int], dict[int, set[int]]] = {}
