@@ -135,7 +135,8 @@ def _ops_on_cpu(facts: Facts) -> Ints:
     updates = _merged(facts, np.flatnonzero(flag_rows(events.name, classify.is_optimizer)))
     threads = np.unique(events.thread[facts.pace.call[facts.pace.call >= 0]])
     is_own = np.isin(events.thread[rows], threads) & (updates.around(begins) < 0)
-    return rows[launches_none & is_own]
+    own: Ints = rows[launches_none & is_own]
+    return own
 
 
 def _computes(name: str) -> bool:
@@ -185,7 +186,8 @@ def _lines_of_marks(facts: Facts) -> set[tuple[str | None, int | None]]:
     pieces, marks_ns = facts.analysis.idle, [each.cpu_end_ns for each in facts.analysis.steps]
     ends_ns = pieces.start_ns + pieces.duration_ns
     rows = [np.flatnonzero((pieces.start_ns <= each) & (ends_ns >= each)) for each in marks_ns]
-    return {_line_of(pieces.places[at]) for at in pieces.place[np.concatenate(rows)].tolist()}
+    places = (pieces.places[at] for at in pieces.place[np.concatenate(rows)].tolist())
+    return {_line_of(each) for each in places if each.line is not None}
 
 
 def _line_of(place: Place | Location) -> tuple[str | None, int | None]:

@@ -26,8 +26,9 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned, Ints, flag_rows
 
 NO_ROW = -1
-_LONG_NS = 200_000  # an event is not recorded for so long
+_LONG_NS = 500_000  # an event is not recorded for so long
 _QUEUED_NS = 20_000  # a launch that begins this long after it was enqueued waited for others
+_NONE: Ints = np.empty(0, np.int64)
 Rows = npt.NDArray[np.bool_]
 # Steps whose replay as they were recorded is off by more than this part are not understood
 MAX_REPLAY_ERROR: Final = 0.1
@@ -39,7 +40,7 @@ Floats = npt.NDArray[np.float64]
 PROFILING_SLOWDOWN: Final = 1.45
 # With this many steps one outlier does not move the median
 MIN_UNPROFILED_STEPS: Final = 3
-_MAX_SLOWDOWN = 3.0
+MAX_SLOWDOWN: Final = 3.0
 _NEAR = 1.05  # steps differ from each other by as much
 _OUTLIER_RATIO = 2  # a step above this multiple of the median is an outlier
 
@@ -184,11 +185,16 @@ class Remedied:
 class Replay:
     """The steps of a recording on one device, to be replayed.
 
+    Args:
+        slows_all: whether the recording slowed also what the CPU did for long at a stretch.
+
     Attributes:
         recorded_ns: the usual step as recorded, from one to the next on the device.
     """
 
-    def __init__(self, analysis: Analysis, pace: CriticalPath, device: int) -> None:
+    def __init__(
+        self, analysis: Analysis, pace: CriticalPath, device: int, *, slows_all: bool = False
+    ) -> None:
         start_ns = np.minimum(pace.enqueued_ns, analysis.launches.start_ns)
         self._begin_ns = analysis.steps[0].cpu_start_ns
         is_own = (analysis.launches.device == device) & (start_ns >= self._begin_ns)
@@ -202,7 +208,7 @@ class Replay:
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
         self._launch_delay_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
         self._waits = _waits(analysis, start_ns, copies)
-        self._unslowed = _unslowed_spans(analysis)
+        self._unslowed = _unslowed_spans(analysis) if not slows_all else (_NONE, _NONE)
         self._waited = self._number(self._start_ns)
         self._steps = np.array([(each.cpu_start_ns, each.cpu_end_ns) for each in analysis.steps]).T
         self._of_steps = np.searchsorted(self._start_ns, self._steps[1], side="right")
@@ -339,7 +345,7 @@ def _unslowed_spans(analysis: Analysis) -> tuple[Ints, Ints]:
     """Return the spans in which the CPU did one thing for long: a recording does not slow those.
 
     It costs where events begin and end. A kernel of the CPU, the garbage collector or a call into
-    C for a fifth of a millisecond takes as long without it.
+    C for half a millisecond takes as long without it.
     """
     events = analysis.recording.trace.events
     rows = np.flatnonzero(flag_rows(events.category, classify.is_on_cpu))
@@ -460,7 +466,7 @@ def unprofiled_steps_ns(
     usual_ns = median_low(before_ns)
     typical_ns = tuple(each for each in before_ns if each <= _OUTLIER_RATIO * usual_ns)
     usual_ns = median_low(typical_ns)
-    least_ns = 0 if on_device else recorded.cpu_ns / _MAX_SLOWDOWN
+    least_ns = 0 if on_device else recorded.cpu_ns / MAX_SLOWDOWN
     if not least_ns <= usual_ns <= _NEAR * recorded.step_ns:
         return ()
     if on_device:
@@ -471,9 +477,8 @@ def unprofiled_steps_ns(
 def _slowed(replay: Replay, step_ns: int) -> float | None:
     """Return the CPU's slowdown; ``None`` where none gives that step."""
     # Near the fastest CPU only its waits count, and the steps before do not tell its speed: an
-    # estimate does, unless it gives another step.
-    slowdown, most_ns = replay.slowdown(step_ns, _MAX_SLOWDOWN), (1 + MAX_REPLAY_ERROR) * step_ns
-    if slowdown is None and replay.step_ns(_MAX_SLOWDOWN) <= most_ns:
-        is_near = replay.step_ns(PROFILING_SLOWDOWN) <= most_ns
-        return PROFILING_SLOWDOWN if is_near else _MAX_SLOWDOWN
+    # estimate does.
+    slowdown = replay.slowdown(step_ns, MAX_SLOWDOWN)
+    if slowdown is None and replay.step_ns(MAX_SLOWDOWN) <= (1 + MAX_REPLAY_ERROR) * step_ns:
+        return PROFILING_SLOWDOWN
     return slowdown

@@ -29,7 +29,13 @@ from profiler_ext.findings.facts import (
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.groups import Kind, LaunchGroup, Replayed, replayed_in_turn
+from profiler_ext.findings.groups import (
+    Kind,
+    LaunchGroup,
+    Replayed,
+    replayed_in_turn,
+    saved_by_graphs_ns,
+)
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Interned, Ints, flag_rows
@@ -70,6 +76,11 @@ def groups_of(facts: Facts, *kinds: Kind) -> list[LaunchGroup]:
 def idle_without_ns(facts: Facts) -> int:
     """Return the device's idle time in a step without all groups, in a replay."""
     return _once(facts).idle_ns
+
+
+def graphs_save_ns(facts: Facts) -> int | None:
+    """Return what CUDA graphs of forward and backward save of the step without all groups."""
+    return saved_by_graphs_ns(facts, _once(facts))
 
 
 def lines_that_wait(facts: Facts) -> dict[Location, Ints]:
@@ -241,9 +252,17 @@ def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     for own in _by_function(facts, launches):
         if facts.launches_per_step(own) >= _MIN_TENSORS:
             count = _usual_count(facts, own)
-            if count >= _MIN_TENSORS:
+            if count >= _MIN_TENSORS and _is_dense(facts, own, count):
                 merged = _merged(facts, own)
                 yield LaunchGroup(Kind.TENSORS, _busiest(facts, own), own, count, 0.1, merged)
+
+
+def _is_dense(facts: Facts, launches: Ints, count: int) -> bool:
+    """Tell whether so many rounds launch little else, as a loop around a model would."""
+    enqueued_ns, step = facts.pace.enqueued_ns, facts.launches.step[launches].filled(-1)
+    ordered = np.sort(enqueued_ns)
+    own = [np.searchsorted(ordered, enqueued_ns[launches[step == at]]) for at in np.unique(step)]
+    return median_low([int(np.ptp(each)) for each in own]) <= _MAX_BODY_LAUNCHES * count
 
 
 def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
@@ -408,15 +427,20 @@ def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
     forward, run = launches[is_forward], np.cumsum(is_other)[is_forward]
     place, ops = facts.main_place[forward], _ops(facts, forward).codes
     event = facts.launches.op_event[forward].filled(NO_ROW)
+    places = facts.analysis.places
     calls: dict[tuple[int, int], dict[int, set[int]]] = {}
     spans: dict[tuple[int, int], tuple[int, int]] = {}
+    # With four products in it a line is no loop: its rounds are those of all its ops
+    of_lines: dict[tuple[_Line, int], dict[int, set[int]]] = {}
     rows = zip(*(column.tolist() for column in (place, run, ops, event)), strict=True)
     for position, (at, of_run, op, of) in enumerate(rows):
         calls.setdefault((at, of_run), {}).setdefault(op, set()).add(of)
+        of_lines.setdefault((_line(places[at]), of_run), {}).setdefault(op, set()).add(of)
         spans[at, of_run] = spans.get((at, of_run), (position, 0))[0], position
     repeated: dict[Place, int] = {}
     for (at, of_run), by_op in calls.items():
-        count, where = _least_frequent(_lengths(by_op)), facts.analysis.places[at]
+        where, of_line = places[at], of_lines[_line(places[at]), of_run]
+        count = min(_least_frequent(_lengths(by_op)), _least_frequent(_lengths(of_line)))
         first, last = spans[at, of_run]
         # With more launches from one time to the next it is no loop in a model, but one around it.
         is_loop = count >= _MIN_CALLS and last - first <= _MAX_BODY_LAUNCHES * count

@@ -114,7 +114,7 @@ RULE = Rule(
     remedy="Make tensors on the device (`device=...`), once (a buffer of the module), or in "
     "workers of a `DataLoader`. Collect garbage, save and log less often, or elsewhere.",
     saving="How much shorter the step would be in a replay without that work, after the groups of "
-    "launches and work that save more. What takes a fifth of a millisecond or longer without a "
+    "launches and work that save more. What takes half a millisecond or longer without a "
     "break takes as long without a recording. Where steps cannot be replayed, the idle time "
     "meanwhile.",
     judge=_judge,

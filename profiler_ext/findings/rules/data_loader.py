@@ -12,8 +12,6 @@ from profiler_ext.findings.facts import (
     idle_pieces,
     median_per_step,
 )
-from profiler_ext.findings.groups import Kind
-from profiler_ext.findings.launch_groups import groups_of
 from profiler_ext.kineto import classify
 from profiler_ext.records.vocabulary import IdleCause
 
@@ -25,16 +23,15 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not len(rows):
         return ()
     lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
-    idle_ns = median_per_step(facts, rows)
-    groups = groups_of(facts, Kind.LOADING)
+    est_saving_ns = median_per_step(facts, rows)
     return (
         rule.Candidate(
             summary="GPU idle: waiting for the data loader",
-            est_saving_ns=sum(each.saving_ns for each in groups),
+            est_saving_ns=est_saving_ns,
             confidence=finding.Confidence.UPPER_BOUND,
             remedy=_remedy(facts),
             location=max(lines, key=lambda where: median_per_step(facts, lines[where])),
-            evidence=(finding.Figure("idle while it loads", idle_ns, finding.FigureUnit.NS),),
+            evidence=(finding.Figure("idle while it loads", est_saving_ns, finding.FigureUnit.NS),),
             idle=rows,
         ),
     )
@@ -57,8 +54,7 @@ RULE = rule.Rule(
     "make batches more slowly than the device uses them.",
     remedy="Use workers that load ahead, cheaper transforms, or data that is prepared once and "
     "stored.",
-    saving="How much shorter the step would be in a replay in which no batch is waited for; where "
-    "steps cannot be replayed, the idle time meanwhile. An upper bound: workers need cores, and "
-    "the batch still has to be copied.",
+    saving="Idle time of the usual step in which the CPU waited for the next batch. An upper "
+    "bound: workers need cores, and the batch still has to be copied.",
     judge=_judge,
 )

@@ -21,7 +21,7 @@ from profiler_ext.findings.facts import (
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.groups import Kind, LaunchGroup
-from profiler_ext.findings.launch_groups import idle_without_ns, launch_groups
+from profiler_ext.findings.launch_groups import graphs_save_ns, idle_without_ns, launch_groups
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.events import Ints, flag_rows
@@ -56,6 +56,7 @@ _CONTROL_FLOW = (
 )
 _REPLAYED = "a larger batch; or include the loss and the optimizer step in the CUDA graphs"
 
+_BY_GRAPHS = (_EAGER, _COMPILED, _MANY_GRAPHS)
 _RANKS = (
     "a larger batch on each rank; or compile whole blocks at once for fewer, longer "
     "kernels (CUDA graphs do not include the collectives between them)"
@@ -78,7 +79,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     rows = np.setdiff1d(rows, np.concatenate([NO_ROWS, *merged]))
     if est_saving_ns < _MIN_IDLE * of_ns:
         return ()
-    return (_candidate(facts, rows, (est_saving_ns, of_ns), launches),)
+    remedy = _remedy(facts, launches)
+    by_graphs_ns = graphs_save_ns(facts) if remedy in _BY_GRAPHS else None
+    if by_graphs_ns is not None:
+        est_saving_ns = min(est_saving_ns, by_graphs_ns)
+    return (_candidate(facts, rows, (est_saving_ns, of_ns), launches, remedy),)
 
 
 def _next_to_groups(facts: Facts, est_saving_ns: int) -> int:
@@ -90,8 +95,9 @@ def _groups(facts: Facts) -> list[LaunchGroup]:
     return [each for each in launch_groups(facts) if each.saving_ns and each.kind is not Kind.READS]
 
 
-def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints) -> Candidate:
-    remedy = _remedy(facts, launches)
+def _candidate(
+    facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints, remedy: str
+) -> Candidate:
     where, region = _where_launched(facts, idle)
     fused = eager_kernels(facts) if remedy == _EAGER else NO_ROWS
     fused = np.setdiff1d(
