@@ -19,6 +19,7 @@ from profiler_ext.findings.rule import NO_ROWS
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
+_IN_BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 # So long takes ``cudaGraphLaunch`` for each node: 1.0 to 2.3 microseconds were recorded on an H100
 _NODE_NS = 2_000
 
@@ -30,6 +31,7 @@ class Kind(Enum):
     TENSORS = auto()  # a loop over tensors outside of forward and backward
     CALLS = auto()  # a loop in a forward, also over the modules of a list
     EAGER = auto()  # what runs eagerly next to compiled graphs
+    CONSTANTS = auto()  # tensors that are computed again from sizes alone
     READS = auto()  # reads of single values, for which the CPU waits
     COMPUTING = auto()  # ops that compute on the CPU
     PYTHON = auto()  # Python that launches nothing for long
@@ -95,7 +97,8 @@ def saved_by_graphs_ns(facts: Facts, replayed: Replayed) -> int | None:
     order = np.argsort(pace.enqueued_ns, kind="stable")
     is_own = ~launches.phase.where(Phase.OPTIMIZER)[order] & ~pace.replayed[order]
     # The first launch of each graph keeps the way to it, the others what a node of a graph costs
-    is_in = is_own[1:] & is_own[:-1] & (np.diff(launches.phase.codes[order]) == 0)
+    is_backward = launches.phase.where(*_IN_BACKWARD)[order]
+    is_in = is_own[1:] & is_own[:-1] & (is_backward[1:] == is_backward[:-1])
     cpu, since_ns = np.ones(len(launches)), np.diff(pace.enqueued_ns[order])[is_in]
     cpu[order[1:][is_in]] = np.minimum(_NODE_NS / np.maximum(since_ns, 1), 1)
     with_graphs = replayed.left.joined(Remedied(cpu, np.ones(len(launches))))

@@ -17,6 +17,7 @@ from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 _REMEDIES = {
     ANOMALY: "torch.autograd.set_detect_anomaly(False), no detect_anomaly()",
     "CUDA_LAUNCH_BLOCKING": "unset CUDA_LAUNCH_BLOCKING",
+    "memory history": "torch.cuda.memory._record_memory_history(enabled=None)",
     "TORCH_SHOW_DISPATCH_TRACE": "unset TORCH_SHOW_DISPATCH_TRACE",
     "deterministic algorithms": "torch.use_deterministic_algorithms(False), if runs "
     "need not repeat bit for bit",
@@ -61,11 +62,12 @@ def _candidate(facts: Facts, name: str) -> Candidate:
 RULE = Rule(
     name="debug_setting",
     title="A setting of debugging that slows ops",
-    means="While the steps were recorded, anomaly detection, deterministic algorithms, "
-    "`CUDA_LAUNCH_BLOCKING` or `TORCH_SHOW_DISPATCH_TRACE` was on.",
+    means="While the steps were recorded, anomaly detection, the history of CUDA memory, "
+    "deterministic algorithms, `CUDA_LAUNCH_BLOCKING` or `TORCH_SHOW_DISPATCH_TRACE` was on.",
     because="Anomaly detection keeps a stack for each forward op and reads each gradient of the "
-    "backward. `CUDA_LAUNCH_BLOCKING` waits for each kernel. Deterministic algorithms sort where "
-    "others add atomically. They are needed to look for an error, and are easily left on.",
+    "backward. The memory history keeps a stack for each allocation. `CUDA_LAUNCH_BLOCKING` waits "
+    "for each kernel. Deterministic algorithms sort where others add atomically. They are needed "
+    "to look for an error, and are easily left on.",
     remedy="Turn it off for training, or turn it on for a few steps.",
     saving="Of anomaly detection, how much shorter the step would be in a replay without the stack "
     "that each op of a forward keeps (nothing else is recorded for 50 microseconds at its begin) "

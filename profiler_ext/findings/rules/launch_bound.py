@@ -56,6 +56,8 @@ _CONTROL_FLOW = (
 )
 _REPLAYED = "a larger batch; or include the loss and the optimizer step in the CUDA graphs"
 
+# The idle time of these has causes of its own
+_OF_OTHERS = (Kind.READS, Kind.LOADING, Kind.ALLOCATING)
 _BY_GRAPHS = (_EAGER, _COMPILED, _MANY_GRAPHS)
 _RANKS = (
     "a larger batch on each rank; or compile whole blocks at once for fewer, longer "
@@ -88,11 +90,13 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _next_to_groups(facts: Facts, est_saving_ns: int) -> int:
     """Return what of the idle time is left once no group of launches or work is there."""
-    return est_saving_ns if facts.replay is None else min(est_saving_ns, idle_without_ns(facts))
+    left_ns = est_saving_ns - sum(each.saving_ns for each in _groups(facts))
+    return left_ns if facts.replay is None else min(left_ns, idle_without_ns(facts))
 
 
 def _groups(facts: Facts) -> list[LaunchGroup]:
-    return [each for each in launch_groups(facts) if each.saving_ns and each.kind is not Kind.READS]
+    """Return the groups whose idle time is launching or Python, so that rules of theirs count it."""
+    return [each for each in launch_groups(facts) if each.saving_ns and each.kind not in _OF_OTHERS]
 
 
 def _candidate(
