@@ -117,7 +117,7 @@ def _group(facts: Facts, kind: Kind, spans: Spans) -> Iterator[LaunchGroup]:
     kept = None
     if facts.replay is not None:
         kept = facts.replay.kept(spans.start_ns, spans.end_ns, facts.training.slowdown)
-    count = len(spans) // len(facts.analysis.steps)
+    count = max(round(len(spans) / len(facts.analysis.steps)), 1)
     yield LaunchGroup(kind, NOWHERE, NO_ROWS, count, 1.0, 1.0, work_kept=kept, pieces=own)
 
 
@@ -163,7 +163,9 @@ def _computing(facts: Facts, ops: Ints, loading: Spans) -> Iterator[LaunchGroup]
         spans = _united(facts, *(np.concatenate(each) for each in _columns(some)))
         yield from _placed(facts, Kind.COMPUTING, spans, max(names, key=lambda op: names[op]))
     marking = _lines_of_marks(facts)
-    for own in of_python.values():
+    for (file, _), own in of_python.items():
+        if file is None:
+            own = own[~_has_mark(facts, python.at(own))]
         if _is_usual(facts, python.at(own)):
             groups = _placed(facts, Kind.PYTHON, python.at(own), "")
             yield from (each for each in groups if _line_of(each.location) not in marking)
@@ -179,6 +181,14 @@ def _after_copies(facts: Facts) -> Spans:
     starts_ns = np.append(np.sort(events.start_ns[is_work]), np.iinfo(np.int64).max)
     ends_ns = np.sort(events.end_of(calls))
     return Spans(ends_ns, starts_ns[np.searchsorted(starts_ns, ends_ns)])
+
+
+def _has_mark(facts: Facts, spans: Spans) -> Rows:
+    """Tell in which spans a step ends: the profiler's own work, where no line says otherwise."""
+    marks_ns = np.sort([each.cpu_end_ns for each in facts.analysis.steps])
+    begins, ends = (np.searchsorted(marks_ns, each) for each in (spans.start_ns, spans.end_ns + 1))
+    has: Rows = ends > begins
+    return has
 
 
 def _lines_of_marks(facts: Facts) -> set[tuple[str | None, int | None]]:

@@ -95,7 +95,7 @@ def _next_to_groups(facts: Facts, est_saving_ns: int) -> int:
 
 
 def _groups(facts: Facts) -> list[LaunchGroup]:
-    """Return the groups whose idle time is launching or Python, so that rules of theirs count it."""
+    """Return the groups whose idle time is launching or Python, which have rules of their own."""
     return [each for each in launch_groups(facts) if each.saving_ns and each.kind not in _OF_OTHERS]
 
 
@@ -260,22 +260,24 @@ RULE = Rule(
     "next launch. Optimizers that update parameters one by one, Python loops and eager code next "
     "to compiled graphs have rules of their own; this one is about the rest. It has the line whose "
     "launches, in forward and backward, end most of that time, or else the part of the model. "
-    "If most of it is Python that launches nothing for a millisecond or longer, the finding says "
-    "so and has another remedy. An op that computes on the CPU meanwhile is a finding of its own.",
+    "What the CPU computes meanwhile, in ops or in Python, is `cpu_work`.",
     because="A launch costs the CPU several microseconds, an eager op with Python and the "
     "dispatcher tens of microseconds. If kernels are shorter than that, the device waits.",
     remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
     "eager code makes fewer and longer kernels. A larger batch makes kernels longer at the same "
-    "number of launches. Move other Python work out of the step.",
+    "number of launches.",
     saving="Idle time of the usual step that is launching, Python between ops, autograd's engine, "
     "launch latency or the end of the step (see the causes of idle time), minus what profiling "
     "adds to it, and no more than the step idles without recording. "
     "The steps before the recording show how much that is, beyond the profiler's own "
     "idle time. Without them, the CPU is assumed to need 1.45 times as long for the rest of a "
-    "recorded step; 1.1 to 2.0 were measured. CUDA graphs leave some of it. What "
-    "the rules of groups of launches save is subtracted, and no more is left than the device idles "
-    "in a replay without these groups. If the remedy is to compile, three fifths of the time of "
-    "torch's own eager kernels are added, as in `uncompiled`, because compiling fuses them.",
+    "recorded step; 1.1 to 2.0 were measured. What "
+    "the rules of groups of launches and of the CPU's work save is subtracted, and no more is left "
+    "than the device idles in a replay without these groups. If the remedy is CUDA graphs, no more "
+    "than these win in a replay: of forward and backward the first launch keeps its way, each "
+    "other costs two microseconds, and the optimizer stays as it is. If the remedy "
+    "is to compile, three fifths of the time of torch's own eager kernels are added, as in "
+    "`uncompiled`, because compiling fuses them.",
     judge=_judge,
     takes_rest=True,
 )
