@@ -300,6 +300,14 @@ class JobAnswer(Answer, frozen=True, kw_only=True, tag="job"):
     notes: Annotated[list[str], about("sentences: how the clocks were set, what is not known")]
 
 
+class BreakdownChange(Part, frozen=True, kw_only=True):
+    """A part of the step time breakdown, in one recording without remedies and in one with."""
+
+    name: Annotated[str, about("a phase's device time, or a cause of idle time")]
+    base_ns: Annotated[float, about("of a mean recorded step; the profiler was on")]
+    head_ns: float
+
+
 class TrialRow(Part, frozen=True, kw_only=True):
     """What remedies won, measured in turn with the script without them."""
 
@@ -308,16 +316,22 @@ class TrialRow(Part, frozen=True, kw_only=True):
     verdict: Annotated[
         str,
         about(
-            "wins, changes the losses (faster, and not kept), no significant difference, slower, "
-            "breaks the script, or not applicable"
+            "wins, changes the losses (faster, and not kept), gains less than 1%, slower, "
+            "undecided, breaks the script, or not applicable"
         ),
     ]
-    reason: Annotated[str | None, about("the script's last error, or why nothing was patched")]
-    children: Annotated[int, about("runs with these remedies, and as many without")]
-    base_step_ns: Annotated[int | None, about("step time without: mean of the runs' medians")]
+    reason: Annotated[
+        str | None, about("the script's last error, why nothing was patched, or why runs ended")
+    ]
+    base_children: Annotated[int, about("runs without these remedies, when it was decided")]
+    children: Annotated[int, about("runs with these remedies")]
+    base_step_ns: Annotated[int | None, about("step time without: geometric mean of the runs' medians")]
     step_ns: Annotated[int | None, about("step time with")]
     gain: Annotated[float | None, about("part of base_step_ns that is saved; below 0 if slower")]
-    gain_low: Annotated[float | None, about("95% confidence interval of the gain")]
+    gain_low: Annotated[
+        float | None,
+        about("95% confidence interval of the gain, for all looks at it; null of one run a side"),
+    ]
     gain_high: float | None
     base_peak_bytes: Annotated[
         int | None, about("peak memory of the timed steps on a GPU, else of the process")
@@ -328,6 +342,9 @@ class TrialRow(Part, frozen=True, kw_only=True):
     losses: Annotated[str, about("identical, within tolerance, different or unknown")]
     loss_difference: Annotated[float | None, about("largest relative difference of a loss")]
     patched: Annotated[int, about("calls or objects that were patched, in the first run")]
+    changes: Annotated[
+        list[BreakdownChange], about("what changed in the step time breakdown, of what wins")
+    ]
 
 
 class HandEdit(Part, frozen=True, kw_only=True):
@@ -343,8 +360,8 @@ class TryAnswer(Answer, frozen=True, kw_only=True, tag="try"):
     """Remedies that were measured on a script, and the edit to make."""
 
     command: list[str]
-    steps: Annotated[int, about("timed steps of each run")]
-    pairs: Annotated[int, about("runs of each side")]
+    steps: Annotated[int, about("timed steps of each run, at least")]
+    pairs: Annotated[int, about("runs of each side, at most")]
     runs: Annotated[int, about("how often the script was run, to record it too")]
     duration_ns: int
     on_device: Annotated[bool, about("step times are by the device's clock")]
@@ -354,6 +371,7 @@ class TryAnswer(Answer, frozen=True, kw_only=True, tag="try"):
     total: Annotated[TrialRow | None, about("the best set against the script as it is")]
     diff: Annotated[str, about("unified diff of the user's files, empty where none can be written")]
     edits: Annotated[list[HandEdit], about("what is not in the diff")]
+    stopped_by: Annotated[str | None, about("why the trials ended before they were complete")]
     notes: list[str]
 
 
