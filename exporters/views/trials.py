@@ -8,7 +8,12 @@ import msgspec
 
 from profiler_ext.errors import TraceError
 from profiler_ext.exporters.formats import FILE_NAME as SESSION_NAME
-from profiler_ext.exporters.json_output.documents import BreakdownChange, TrialRow, TryAnswer
+from profiler_ext.exporters.json_output.documents import (
+    BreakdownChange,
+    Measurements,
+    TrialRow,
+    TryAnswer,
+)
 from profiler_ext.file_io import read_regular
 from profiler_ext.records.stored import known
 
@@ -34,6 +39,31 @@ def trial_of(session: Path) -> TryAnswer | None:
         return msgspec.json.decode(read_regular(path, _MAX_BYTES), type=known(TryAnswer))
     except (OSError, msgspec.MsgspecError) as error:
         raise TraceError(f"{path} is no answer of profiler-ext try: {error}; remove it") from error
+
+
+def measurements(answer: TryAnswer | None) -> Measurements | None:
+    """Return what stands in an answer about the session."""
+    if answer is None:
+        return None
+    return Measurements(
+        command=answer.command,
+        rows=answer.rows,
+        best=answer.best,
+        total=answer.total,
+        stopped_by=answer.stopped_by,
+    )
+
+
+def row_text(row: TrialRow) -> str:
+    """Return what was measured of a remedy, and the recommendations that it is of."""
+    of = f" (recommended by {', '.join(row.rules)})" if row.rules else ""
+    on_top = f" on top of {'+'.join(row.on_top_of)}" if row.on_top_of else ""
+    name = f"{'+'.join(row.remedies)}{on_top}{of}"
+    if row.gain is None:
+        return f"{name}: {row.verdict}" + (f": {row.reason}" if row.reason else "")
+    times = f"{ms_text(row.base_step_ns)} to {ms_text(row.step_ns)} a step"
+    saved = f"{part_text(row.gain)} less ({interval_text(row)})"
+    return f"{name}: {times}, {saved}: {row.verdict}"
 
 
 def trial_text(answer: TryAnswer) -> str:

@@ -250,6 +250,7 @@ class Trials:
         base, is_timed = trial.base, bool(trial.base.runs)
         return TrialRow(
             remedies=[each.name for each in trial.remedies],
+            rules=list(dict.fromkeys(rule for each in trial.remedies for rule in each.rules)),
             on_top_of=list(trial.kept),
             verdict=UNDECIDED,
             reason=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import shutil
@@ -287,10 +288,18 @@ def test_a_report_says_first_what_was_measured(tmp_path, capsys):
     answer = msgspec.structs.replace(trials.answer(), duration_ns=40 * 10**9)
     written = keep(answer, tmp_path)
     assert cli.main(["report", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == (
+    assert capsys.readouterr().out.splitlines()[:2] == [
         "Measured by profiler-ext try: best set: compile: 20.00 ms to 16.00 ms a step, 20.0% less "
-        "(19.5% to 20.5%), losses identical: wins (4 runs in 40 s)"
-    )
+        "(19.5% to 20.5%), losses identical: wins (4 runs in 40 s)",
+        "  compile (recommended by uncompiled, python_loop, launch_bound): 20.00 ms to 16.00 ms a "
+        "step, 20.0% less (19.5% to 20.5%): wins",
+    ]
+    for words in ([], ["--findings"]):
+        assert cli.main(["report", str(tmp_path), "--format", "json", *words]) == 0
+        measured = json.loads(capsys.readouterr().out)["measured"]
+        assert [(row["remedies"], row["verdict"]) for row in measured["rows"]] == [
+            (["compile"], "wins")
+        ]
     os.utime(written, ns=(0, session.stat().st_mtime_ns - 1))
     assert cli.main(["report", str(tmp_path)]) == 0
     assert "Measured by" not in capsys.readouterr().out
