@@ -238,7 +238,9 @@ class TrialRow(Part, frozen=True, kw_only=True):
     ]
     base_children: Annotated[int, about("runs without these remedies, when it was decided")]
     children: Annotated[int, about("runs with these remedies")]
-    base_step_ns: Annotated[int | None, about("step time without: geometric mean of the runs' medians")]
+    base_step_ns: Annotated[
+        int | None, about("step time without: geometric mean of the runs' medians")
+    ]
     step_ns: Annotated[int | None, about("step time with")]
     gain: Annotated[float | None, about("part of base_step_ns that is saved; below 0 if slower")]
     gain_low: Annotated[
