@@ -49,6 +49,19 @@ def add_options(parser: Parser) -> None:
     parser.takes_program = True
     parser.add_argument("remedies", nargs="*", metavar="REMEDY", help="what to try (see --list)")
     parser.add_argument("--list", action="store_true", help="list the remedies")
+    _add_runs(parser)
+    add_folder(parser)
+    add_format(parser, ("text", "json"))
+    parser.show_examples(
+        ("what the recommendations are worth", "profiler-ext try -- train.py --lr 3e-4"),
+        ("two remedies", "profiler-ext try tf32 fused_optimizer -- train.py"),
+        ("two ranks", "profiler-ext try -- torchrun --nproc-per-node 2 ddp.py"),
+    )
+    parser.set_defaults(command=_try, program=[])
+
+
+def _add_runs(parser: Parser) -> None:
+    """Add how long and how often the script runs."""
     parser.add_argument(
         "--steps", type=positive_int, default=_STEPS, metavar="N",
         help="steps to time in each run, once they are steady; more if they take less than 2 s "
@@ -77,14 +90,10 @@ def add_options(parser: Parser) -> None:
         "--limit", type=float, default=None, metavar="S",
         help="seconds for all runs; what has no verdict by then is undecided (default: no limit)",
     )  # fmt: skip
-    add_folder(parser)
-    add_format(parser, ("text", "json"))
-    parser.show_examples(
-        ("what the recommendations are worth", "profiler-ext try -- train.py --lr 3e-4"),
-        ("two remedies", "profiler-ext try tf32 fused_optimizer -- train.py"),
-        ("two ranks", "profiler-ext try -- torchrun --nproc-per-node 2 ddp.py"),
-    )
-    parser.set_defaults(command=_try, program=[])
+    parser.add_argument(
+        "--no-diff", dest="diff", action="store_false",
+        help="do not record what wins to say what changed in the step time breakdown",
+    )  # fmt: skip
 
 
 def _try(options: argparse.Namespace) -> int:
@@ -134,7 +143,8 @@ def _measure(
         return
     _announce(trials, [each.name for each in remedies])
     trials.run(remedies)
-    trials.record_changes(options.output / "try_sessions", session)
+    if options.diff:
+        trials.record_changes(options.output / "try_sessions", session)
 
 
 def _report(answer: TryAnswer, options: argparse.Namespace) -> None:
