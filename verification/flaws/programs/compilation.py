@@ -195,7 +195,9 @@ class DocumentBlock(Block):
         return create_block_mask(document_causal, None, None, length, length, document.device)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        block_mask = self.block_mask or self.make_mask()  # flaw: block_mask_per_layer
+        block_mask = self.block_mask
+        if block_mask is None:
+            block_mask = self.make_mask()  # flaw: block_mask_per_layer
         return self.flex(q, k, v, block_mask=block_mask)
 
 
@@ -210,7 +212,7 @@ def block_mask_per_layer(flawed: bool, sizes: Sizes) -> Step:
     for block in model.blocks:
         block.flex, block.document = flex, document
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def step() -> Tensor:
         if not flawed:
             block_mask = model.blocks[0].make_mask()
