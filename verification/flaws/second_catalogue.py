@@ -1,7 +1,7 @@
 """The second collection of flaws, which no rule was written for.
 
 It was made after the rules were judged on the first, by somebody who had read that list and its
-programs, but neither the rules nor how they fared. What is here has another cause, or code of
+programs, but neither the rules nor their results on it. What is here has another cause, or code of
 another kind: other models, other libraries, as their own threads show it.
 """
 
