@@ -324,7 +324,7 @@ def between_table(drawing: Drawing) -> RenderableType:
         kernels = " -> ".join(middle(row[name], half) for name in ("kernel", "reader_kernel"))
         parts += (
             Padding(Text(printable(each), style="dim"), (0, 0, 0, indent))
-            for each in (kernels, between.barrier_text(row))
+            for each in (kernels, between.barrier_name(row["barrier"], row["reason"]))
         )
     if left > 0:
         parts.append(Text(f"({left:,} more)", style="dim"))

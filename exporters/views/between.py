@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from profiler_ext.records.fusion_barriers import FusionBarrier
 
 
-def barrier_text(row: Mapping[str, Any]) -> str:
-    """Return why the two kernels of a row of ``between_kernels`` were not fused."""
-    barrier = FusionBarrier(row["barrier"])
-    return barrier.label if row["reason"] == barrier.label else f"{barrier.label}: {row['reason']}"
+def barrier_name(barrier: str, reason: str) -> str:
+    """Return why two kernels were not fused: the kind of the reason, and torch's words."""
+    label = FusionBarrier(barrier).label
+    return label if reason == label else f"{label}: {reason}"

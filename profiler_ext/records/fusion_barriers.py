@@ -127,8 +127,9 @@ def can_be_template(site: CallSite) -> bool:
 def library_call_text(options: tuple[str, ...], writer: CallSite, reader: CallSite) -> str:
     """Return why a library call cannot be fused, and whether a template could."""
     calls = [site for site in (writer, reader) if site.kind is SiteKind.EXTERN]
-    names = " and ".join(dict.fromkeys(site.op or site.kernel for site in calls))
-    if not all(map(can_be_template, calls)):
+    fixed = [site for site in calls if not can_be_template(site)]
+    names = " and ".join(dict.fromkeys(site.op or site.kernel for site in fixed or calls))
+    if fixed:
         return f"{names}, for which Inductor has no template"
     if any(option.startswith(_AUTOTUNE) for option in options):
         return f"{names}, whose library kernel autotuning chose"

@@ -297,7 +297,7 @@ def _with_partial_sums(
         node = schedules.buffer_value(graph, call.buffer) if call.partial and call.buffer else None
         if node is not None and call.buffer is not None:
             site = partial_sum_site(node, call.buffer, call.callee)
-            merged.append(PlacedSite(site, f"{len(merged)}"))
+            merged.append(PlacedSite(site, f"{len(merged)}", lowering=graph))
         elif call.generated:
             merged += _up_to(remaining, call.callee)
     return [
