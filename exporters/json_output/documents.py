@@ -120,7 +120,9 @@ class FindingEntry(Part, frozen=True, kw_only=True):
     confidence: Annotated[str, about("measured, estimated or upper_bound")]
     evidence: list[Figure]
     remedy: str
-    overlaps_with: Annotated[list[str], about("larger ones that count part of its time, which is left out here")]
+    overlaps_with: Annotated[
+        list[str], about("larger ones that count part of its time, which is left out here")
+    ]
     page: str
 
 
