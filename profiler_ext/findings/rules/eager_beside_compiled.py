@@ -23,8 +23,7 @@ from profiler_ext.records.events import Ints
 _MIN_LAUNCHES = 3
 _MIN_STEP_FRACTION = 0.03
 _REMEDY = (
-    "torch.compile one function that calls the model and computes the "
-    "loss, so that these lines are fused too"
+    "torch.compile a function that runs the model and the loss, so that these lines are fused too"
 )
 
 

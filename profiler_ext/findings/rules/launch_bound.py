@@ -42,7 +42,7 @@ _LAUNCHING = (
     IdleCause.END_OF_STEP,
 )
 
-_EAGER = "torch.compile(model, mode='reduce-overhead') for what runs eagerly; or a larger batch"
+_EAGER = "torch.compile(model, mode='reduce-overhead'), for what runs eagerly; or a larger batch"
 _COMPILED = (
     "torch.compile(model, mode='reduce-overhead'), which replays CUDA graphs; or a larger batch"
 )

@@ -35,11 +35,11 @@ _FLOAT32 = re.compile(r"f32f32|sgemm|tf32")
 _SOFTMAX_SIZE = re.compile(r"softmax_warp_\w+<[^,]+, [^,]+, [^,]+, (\d+)")  # its binary logarithm
 _BOTH = {vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD}
 _KERNELS = (
-    "torch.nn.attention.sdpa_kernel([...]) without MATH around the call: torch then says what "
-    "rules out each fused backend (mask, dtype, dropout, strides)"
+    "sdpa_kernel([...]) without MATH around the call, from torch.nn.attention: torch then says "
+    "what rules out each fused backend (mask, dtype, dropout, strides)"
 )
 _WRITTEN = (
-    "F.scaled_dot_product_attention in place of the products and the softmax; "
+    "F.scaled_dot_product_attention in place of these ops (products and softmax); "
     "need_weights=False for nn.MultiheadAttention; attn_implementation='sdpa' in transformers"
 )
 
