@@ -32,6 +32,7 @@ MIN_SAVING_NS: Final = {
     SavingPer.PROCESS: 100_000_000,
 }
 _MAX_SHARED_FRACTION = 0.5
+_ALL = 0.999
 _Judged = tuple[Rule, Candidate]
 _Counted = tuple[Ints, Ints]
 
@@ -51,7 +52,8 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
             capped = (_capped(each, facts) for each in verdict)
             candidates += [(rule, each) for each in capped if _is_significant(each, facts)]
     known_ns = facts.training.step_ns if analysis.steps and facts.training.is_known else None
-    ranked = _ranked(_counted_once(candidates, facts), facts, rank)
+    apart = once_in_step(_counted_once(candidates, facts), facts)
+    ranked = _ranked([each for each in apart if _is_significant(each[1], facts)], facts, rank)
     return Findings(ranked, tuple(unjudged), judged, facts.step_ns, known_ns)
 
 
@@ -140,6 +142,65 @@ def _without(candidate: Candidate, counted: Ints, facts: Facts) -> Candidate:
         launches=own,
         evidence=(*candidate.evidence, other),
     )
+
+
+def once_in_step(judged: Sequence[_Judged], facts: Facts) -> list[_Judged]:
+    """Leave each stake what no larger one counts, so that all together are no more than a step.
+
+    Each launch has its time once, and so has the device's idle time. Rules of the rest come last.
+    """
+    per_step = [each for each in judged if each[1].saving_per is SavingPer.STEP]
+    others = [each for each in judged if each[1].saving_per is not SavingPer.STEP]
+    per_step.sort(key=lambda each: (each[0].takes_rest, -each[1].est_saving_ns))
+    left = _TimeLeft(facts)
+    return [*((rule, left.taken_by(each)) for rule, each in per_step), *others]
+
+
+class _TimeLeft:
+    """The time of the usual step that no finding counts as yet."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._busy_ns = facts.launches.duration_ns.astype(np.float64)
+        step_ns = max(facts.training.step_ns, facts.busy_ns)
+        self._idle_ns = max(facts.idle_ns, step_ns - facts.busy_ns)
+        self._step_ns = step_ns
+
+    def taken_by(self, candidate: Candidate) -> Candidate:
+        """Count a candidate's time; return it with what was left of that."""
+        launches, wanted_ns = np.unique(candidate.launches), candidate.est_saving_ns
+        is_critical = self._facts.pace.is_critical[launches]
+        if len(candidate.idle) or not len(launches):
+            taken_ns = self._busy_of(launches, min(candidate.busy_ns, wanted_ns))
+            taken_ns += self._idle_of(wanted_ns - min(candidate.busy_ns, wanted_ns))
+        else:  # where a step waits for the CPU, a launch costs more than its time on the device
+            taken_ns = self._busy_of(launches[is_critical], wanted_ns)
+            taken_ns += self._idle_of(wanted_ns - taken_ns)
+            taken_ns += self._busy_of(launches[~is_critical], wanted_ns - taken_ns)
+        taken_ns = min(taken_ns, self._step_ns)
+        self._step_ns -= taken_ns
+        if taken_ns == wanted_ns:
+            return candidate
+        other = Figure("counted by other findings", wanted_ns - taken_ns, FigureUnit.NS)
+        return replace(candidate, est_saving_ns=taken_ns, evidence=(*candidate.evidence, other))
+
+    def _idle_of(self, wanted_ns: int) -> int:
+        taken_ns = min(wanted_ns, self._idle_ns)
+        self._idle_ns -= taken_ns
+        return taken_ns
+
+    def _busy_of(self, launches: Ints, wanted_ns: int) -> int:
+        """Take time on the device from launches, as much of each as is left."""
+        duration_ns = self._facts.launches.duration_ns[launches]
+        whole_ns = self._facts.median_per_step(launches, duration_ns)
+        wanted_ns = min(wanted_ns, whole_ns)
+        if not wanted_ns:
+            return 0
+        each_ns = duration_ns * (wanted_ns / whole_ns)
+        taken_ns = np.minimum(each_ns, self._busy_ns[launches])
+        self._busy_ns[launches] -= taken_ns
+        part = float(taken_ns.sum()) / float(each_ns.sum())
+        return wanted_ns if part > _ALL else int(part * wanted_ns)
 
 
 def _is_significant(candidate: Candidate, facts: Facts) -> bool:

@@ -58,14 +58,27 @@ def test_below_the_floor_nothing_is_reported():
 
 def test_no_more_idle_time_is_reported_than_a_step_has_in_training_and_what_launches_run_next_to():
     before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
-    idle, launches = np.array([0]), np.array([0])
+    idle, launches = np.array([0]), np.arange(150)
     rules = (
         rule("idle", candidate(300_000, idle=idle)),
         rule("both", candidate(300_000, idle=idle, launches=launches, busy_ns=30_000)),
-        rule("launches", candidate(300_000, idle=idle, launches=launches)),
     )
-    findings = {each.rule: each.est_saving_ns for each in judge(before, rules).ranked}
-    assert findings == {"idle": 80 * US, "both": 110 * US, "launches": 300 * US}
+    alone = [judge(before, (each,)).ranked[0].est_saving_ns for each in rules]
+    assert alone == [80 * US, 110 * US]
+
+
+def test_launches_and_idle_time_are_counted_once_and_the_rest_last():
+    before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
+    idle, launches = np.array([0]), np.arange(150)
+    rules = (
+        replace(rule("rest", candidate(90_000, idle=idle)), takes_rest=True),
+        rule("some", candidate(60_000, idle=idle, launches=launches, busy_ns=60_000)),
+        rule("more", candidate(80_000, idle=idle, launches=launches, busy_ns=80_000)),
+        rule("idle", candidate(50_000, idle=idle)),
+    )
+    stakes = {each.rule: each.est_saving_ns for each in judge(before, rules).ranked}
+    # 50 launches of 2 us, and 80 us without one
+    assert stakes == {"more": 80 * US, "idle": 50 * US, "rest": 30 * US, "some": 20 * US}
 
 
 def test_a_rule_that_lacks_something_says_what():

@@ -16,7 +16,8 @@ from profiler_ext.findings.facts import (
     launches_by_line,
     location_of,
 )
-from profiler_ext.findings.launch_groups import Kind, LaunchGroup, candidates_of
+from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.launch_groups import candidates_of
 from profiler_ext.records.events import Ints
 
 _MIN_LAUNCHES = 3
