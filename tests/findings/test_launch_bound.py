@@ -114,7 +114,7 @@ def test_python_that_launches_nothing_for_long_is_no_launching():
     assert is_silent(RULE, analysis)
     found = only(cpu_work.RULE, analysis)
     assert found.summary == "GPU idle: Python launches nothing for long"
-    assert found.remedy.startswith("move it (logging")
+    assert found.remedy.startswith("move that Python out of the step")
     # What takes so long at a stretch takes as long without a recording
     assert 5 * MS - 10 * US < found.est_saving_ns <= 5 * MS
 

@@ -47,8 +47,8 @@ _REMEDIES: Final = (
     (r"sleep\(", "remove the sleep"),
 )
 _ELSE = (
-    "move it (logging, checks, data preparation) out of the step, into workers of a DataLoader or "
-    "into another thread; launching faster does not help"
+    "move that Python out of the step, into workers of a DataLoader or into another thread "
+    "(logging, checks, data preparation); launching faster does not help"
 )
 _ON_DEVICE = (
     "do it on the GPU (device=... where the tensor is made), once (a buffer of the module), or "
