@@ -211,7 +211,7 @@ def _candidate(facts: Facts, launches: Ints, judged: Mapping[int, _Expected]) ->
     by_siblings = all(each.by_sibling for each in expected)
     source = "aligned products of this recording" if by_siblings else table().device
     return Candidate(
-        summary="matrix products of sizes that rule out the fast kernels",
+        summary="matmuls whose sizes rule out the fast kernels",
         est_saving_ns=facts.median_per_step(launches, saved_ns),
         confidence=Confidence.ESTIMATED,
         remedy=_remedy(sizes),
@@ -239,7 +239,7 @@ def _remedy(sizes: Sequence[tuple[int, int]]) -> str:
 
 RULE = Rule(
     name="misaligned_matmul",
-    title="Matrix products of sizes that rule out the fast kernels",
+    title="Matrix products whose sizes rule out the fast kernels",
     means="cuBLAS runs a kernel that loads fewer than 16 bytes at once (its name ends with "
     "`align1`, `align2` or `align4`), or a kernel of an older GPU generation because a size of "
     "the layer is no multiple of 8.",
