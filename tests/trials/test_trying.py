@@ -458,7 +458,9 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *("allocating", "autotuning", "compiling", "debug_setting", "dense_embedding_gradients"),
         *("first_step", "float64", "graph_break", "growing_cache", "late_rank"),
         *(
+            "cpu_work",
             "misaligned_matmul",
+            "rebuilt_constant",
             "recomputed_prefix",
             "synchronisation",
             "uncached",
