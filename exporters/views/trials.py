@@ -55,20 +55,28 @@ def measurements(answer: TryAnswer | None) -> Measurements | None:
 
 
 def row_text(row: TrialRow) -> str:
-    """Return what was measured of a remedy, and the recommendations that it is of."""
-    of = f" (recommended by {', '.join(row.rules)})" if row.rules else ""
+    """Return what was measured of a remedy, and the recommendations that propose it."""
+    of = f" (for {', '.join(row.rules)})" if row.rules else ""
     on_top = f" on top of {'+'.join(row.on_top_of)}" if row.on_top_of else ""
     name = f"{'+'.join(row.remedies)}{on_top}{of}"
     if row.gain is None:
         return f"{name}: {row.verdict}" + (f": {row.reason}" if row.reason else "")
     times = f"{ms_text(row.base_step_ns)} to {ms_text(row.step_ns)} a step"
-    saved = f"{part_text(row.gain)} less ({interval_text(row)})"
-    return f"{name}: {times}, {saved}: {row.verdict}"
+    return f"{name}: {times}, {_saved_text(row)}: {row.verdict}"
+
+
+def _saved_text(row: TrialRow) -> str:
+    """Return a gain with its interval, which is that of what is saved."""
+    gain = row.gain or 0.0
+    change = "less" if gain >= 0 else "more"
+    return f"{part_text(abs(gain))} {change} (saves {interval_text(row)})"
 
 
 def trial_text(answer: TryAnswer) -> str:
     """Return what remedies win together, in one sentence."""
     took = f"{answer.runs} runs in {answer.duration_ns / 1e9:.0f} s"
+    if not answer.rows:
+        return f"nothing was tried ({took})"
     if not answer.best:
         undecided = ", ".join(row.remedies[0] for row in answer.rows if row.verdict == "undecided")
         if undecided:
@@ -84,7 +92,7 @@ def trial_text(answer: TryAnswer) -> str:
         return f"each of {names} wins, but together: {total.verdict}: {total.reason} ({took})"
     times = f"{ms_text(total.base_step_ns)} to {ms_text(total.step_ns)} a step"
     return (
-        f"best set: {names}: {times}, {part_text(total.gain)} less ({interval_text(total)}), "
+        f"best set: {names}: {times}, {_saved_text(total)}, "
         f"losses {losses_text(total)}: {total.verdict} ({took})"
     )
 

@@ -117,7 +117,7 @@ def _print_trial(options: argparse.Namespace) -> None:
     """Print what was measured of the recommendations, before what is estimated."""
     from profiler_ext.exporters.views.trials import row_text, trial_of, trial_text
 
-    if (answer := trial_of(options.session)) is not None:
+    if (answer := trial_of(options.session)) is not None and answer.rows:
         print_line(f"Measured by profiler-ext try: {trial_text(answer)}")
         for row in answer.rows:
             print_line(f"  {row_text(row)}")

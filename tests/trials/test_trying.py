@@ -18,7 +18,7 @@ from profiler_ext.cli import try_
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.exporters.json_output.documents import BreakdownChange
-from profiler_ext.exporters.views.trials import change_text, trial_text
+from profiler_ext.exporters.views.trials import change_text, row_text, trial_text
 from profiler_ext.findings import RULES
 from profiler_ext.run.program import Program
 from profiler_ext.sessions.session import Session
@@ -272,8 +272,8 @@ workers: not applicable: the script makes no DataLoader
 channels_last: breaks the script: RuntimeError: no such kernel
 
 95% interval: Welch's, of the runs' median steps
-best set: compile, tf32: 20.01 ms to 15.01 ms a step, 25.0% less (24.5% to 25.5%), losses \
-identical: wins (16 runs in 90 s)
+best set: compile, tf32: 20.01 ms to 15.01 ms a step, 25.0% less (saves 24.5% to 25.5%), \
+losses identical: wins (16 runs in 90 s)
 edit by hand: model.compile(), once the model is made: compile
 edit by hand: torch.set_float32_matmul_precision("high"): tf32
 edit by hand: with model.no_sync(): around all micro-batches but the last: no_sync, which \
@@ -290,9 +290,9 @@ def test_a_report_says_first_what_was_measured(tmp_path, capsys):
     assert cli.main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
         "Measured by profiler-ext try: best set: compile: 20.00 ms to 16.00 ms a step, 20.0% less "
-        "(19.5% to 20.5%), losses identical: wins (4 runs in 40 s)",
-        "  compile (recommended by uncompiled, python_loop, launch_bound): 20.00 ms to 16.00 ms a "
-        "step, 20.0% less (19.5% to 20.5%): wins",
+        "(saves 19.5% to 20.5%), losses identical: wins (4 runs in 40 s)",
+        "  compile (for uncompiled, python_loop, launch_bound): 20.00 ms to 16.00 ms a "
+        "step, 20.0% less (saves 19.5% to 20.5%): wins",
     ]
     for words in ([], ["--findings"]):
         assert cli.main(["report", str(tmp_path), "--format", "json", *words]) == 0
@@ -303,6 +303,24 @@ def test_a_report_says_first_what_was_measured(tmp_path, capsys):
     os.utime(written, ns=(0, session.stat().st_mtime_ns - 1))
     assert cli.main(["report", str(tmp_path)]) == 0
     assert "Measured by" not in capsys.readouterr().out
+
+
+def test_a_report_says_nothing_of_trials_without_a_remedy(tmp_path, capsys):
+    Session(gpu_step().recording).save(tmp_path)
+    answer = scripted(step_ms).answer()
+    keep(answer, tmp_path)
+    assert trial_text(answer).startswith("nothing was tried (0 runs")
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert "Measured by" not in capsys.readouterr().out
+
+
+def test_what_is_slower_takes_more():
+    trials = scripted(lambda remedies: 20 + 5 * len(remedies))
+    trials.run([BY_NAME["workers"]])
+    assert row_text(trials.rows[0]) == (
+        "workers (for data_loader): 20.00 ms to 25.00 ms a step, 25.0% more (saves -25.8% to "
+        "-24.2%): slower"
+    )
 
 
 def test_a_file_beside_a_session_that_is_no_answer_is_refused(tmp_path, capsys):
@@ -440,7 +458,9 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *("allocating", "autotuning", "compiling", "debug_setting", "dense_embedding_gradients"),
         *("first_step", "float64", "graph_break", "growing_cache", "late_rank"),
         *(
+            "cpu_work",
             "misaligned_matmul",
+            "rebuilt_constant",
             "recomputed_prefix",
             "synchronisation",
             "uncached",
