@@ -7,7 +7,6 @@ its launches are merged, on top of the groups with a larger one, so that no time
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from statistics import median_low
 
 import numpy as np
 
+from profiler_ext.findings.code_of_lines import constant_lines, is_independent
 from profiler_ext.findings.cpu_work import work_of_cpu
 from profiler_ext.findings.critical_path import NO_ROW, Floats
 from profiler_ext.findings.facts import (
@@ -56,7 +56,7 @@ _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
 _JOINS = frozenset({"aten::cat", "aten::concat", "aten::hstack", "aten::stack", "aten::vstack"})
 # The backward of a part of a tensor, which writes zeros for all of it in each round
 _WHOLE_GRADIENTS = frozenset({"aten::new_zeros", "aten::select_backward", "aten::slice_backward"})
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_OUTSIDE_BACKWARD = (Phase.FORWARD, Phase.OTHER)
 
 
 _Line = tuple[str | None, int | None, str | None]
@@ -169,7 +169,28 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     else:
         in_model = [*_call_loops(facts, eager), *_module_loops(facts, eager)]
     yield from in_model
+    yield from _constants(facts, eager)
     yield from _reads(facts, eager, [each.waits for each in in_model if each.waits is not None])
+
+
+def _constants(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of lines that compute a tensor from sizes alone, by function."""
+    lines: dict[tuple[str | None, str | None], dict[int, str]] = {}
+    for place in (facts.analysis.places[at] for at in np.unique(facts.main_place[launches])):
+        if place.line is not None and place.code and place.phase in _OUTSIDE_BACKWARD:
+            lines.setdefault((place.file, place.function), {})[place.line] = place.code
+    for (file, function), codes in lines.items():
+        constant = constant_lines(codes)
+        if constant:
+            own = launches[_placed(facts, launches, partial(_is_in, file, function, constant))]
+            count = _usual_count(facts, own)
+            if count:
+                yield LaunchGroup(Kind.CONSTANTS, _busiest(facts, own), own, count, 0.0, 0.0)
+
+
+def _is_in(file: str | None, function: str | None, lines: Container[int], place: Place) -> bool:
+    is_own = (place.file, place.function) == (file, function) and place.line in lines
+    return is_own and place.phase in _OUTSIDE_BACKWARD
 
 
 def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGroup]:
@@ -344,7 +365,7 @@ def _module_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
             is_joined[call] = is_joined.get(call, False) or joins
     for call, items in lists.items():
         rounds = median_low(map(len, items.values()))
-        if rounds >= _MIN_CALLS and _is_independent(call.code, is_joined=is_joined[call]):
+        if rounds >= _MIN_CALLS and is_independent(call.code, is_joined=is_joined[call]):
             rows = launches[np.isin(of_launch, own[call])]
             where = Location(call.caller.file, call.line, call.code)
             yield _calls(facts, where, rows, (rounds, len(items)), _merged(facts, rows))
@@ -374,48 +395,6 @@ def _calls_of_lists(
             frame = place.stack[caller.depth] if caller.depth < len(place.stack) else None
             if frame and (frame.file, frame.function) == (caller.file, caller.function):
                 yield _CallLine(caller, frame.line, frame.code), parts[:end]
-
-
-def _is_independent(code: str | None, *, is_joined: bool) -> bool:
-    """Tell by a line's text whether none of its calls takes what another returned."""
-    # is_joined: its function joins a list of tensors. ``x = layer(x)`` and what cannot be read are
-    # no such lines.
-    statement = _statement(code or "")
-    if statement is None:
-        return False
-    loops = [each for each in ast.walk(statement) if isinstance(each, _COMPREHENSIONS)]
-    if any(map(_calls_its_targets, loops)):
-        return True
-    if isinstance(statement, ast.AugAssign):
-        return not _names(statement.target) & _names(statement.value)
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not is_joined or not isinstance(call, ast.Call):
-        return False
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "append":
-        return not _names(call.func.value) & {name for each in call.args for name in _names(each)}
-    return True  # the element of a comprehension that takes several lines
-
-
-def _statement(code: str) -> ast.stmt | None:
-    """Return the innermost statement of a line; ``None`` where it is no whole one."""
-    try:
-        parsed = ast.parse(code.strip()).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return (parsed[0].body[0] if isinstance(parsed[0], ast.For) else parsed[0]) if parsed else None
-
-
-def _calls_its_targets(loop: ast.AST) -> bool:
-    """Tell whether a comprehension calls what it loops over, or what that selects."""
-    generators: list[ast.comprehension] = getattr(loop, "generators", [])
-    targets = {name for each in generators for name in _names(each.target)}
-    called = [each.func for each in ast.walk(loop) if isinstance(each, ast.Call)]
-    return any(_names(each) & targets for each in called if not isinstance(each, ast.Attribute))
-
-
-def _names(node: ast.AST) -> set[str]:
-    """Return the names in an expression, without ``self``."""
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"self"}
 
 
 def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:

@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.findings import SavingPer
+from profiler_ext.findings.code_of_lines import constant_lines
 from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.groups import Kind
 from profiler_ext.findings.launch_groups import groups_of
-from profiler_ext.findings.rules import cpu_work, debug_setting, launch_bound
+from profiler_ext.findings.rules import cpu_work, debug_setting, launch_bound, rebuilt_constant
 from profiler_ext.records.analysis import Analysis
-from tests.findings.stepping import MS, US, Script, is_silent, only, trained
+from profiler_ext.records.vocabulary import Phase
+from tests.findings.stepping import MS, US, Script, is_silent, only, placed, trained
 
 KERNEL = "vectorized_elementwise_kernel"
 
@@ -80,3 +82,47 @@ def test_without_it_an_op_may_take_as_long() -> None:
     plain = replace(analysis, recording=replace(recording, settings=settings))
     assert is_silent(debug_setting.RULE, plain)
     assert not groups_of(facts_of(plain), Kind.CHECKING)
+
+
+ROTARY = {
+    10: "powers = torch.arange(0, self.channels, 2, device=device)",
+    11: "rates = 1.0 / 10000 ** (powers / self.channels)",
+    12: "positions = torch.arange(x.shape[1], device=x.device).float()",
+    13: "return torch.outer(positions, rates).cos()",
+}
+
+
+@pytest.mark.parametrize(
+    ("codes", "lines"),
+    [
+        (ROTARY, {10, 11, 12, 13}),
+        ({1: "mask = torch.ones(n, n, device=x.device).tril()"}, {1}),
+        ({1: "total = torch.ones(n)"}, set()),
+        ({1: "seen = torch.arange(keys.shape[2], device=q.device) <= self.at"}, set()),
+        ({1: "seen = torch.arange(n)[None] < lengths[:, None]"}, set()),
+        ({1: "x = self.gate(x)", 2: "y = x * 2"}, set()),
+        ({1: "at = torch.arange(n)", 2: "x = x + self.positions(at)"}, {1}),
+        ({1: "x = (", 2: ""}, set()),
+    ],
+)
+def test_lines_that_compute_from_sizes_alone(codes: dict[int, str], lines: set[int]) -> None:
+    assert constant_lines(codes) == lines
+
+
+def rebuilding(code: str) -> Analysis:
+    script = Script()
+    for _ in range(3):
+        for _ in range(12):
+            script.launch(KERNEL, 2 * US, op="aten::arange")
+            script.launch(KERNEL, 2 * US)
+        script.end_step()
+    where = {"file": "/m.py", "line": 7, "function": "positions", "phase": Phase.FORWARD}
+    return placed(script.analysis(), arange={**where, "code": code})
+
+
+def test_a_constant_that_each_call_computes_is_reported_at_its_line() -> None:
+    found = only(rebuilt_constant.RULE, rebuilding("at = torch.arange(n, device=x.device)"))
+    assert (found.location.file, found.location.line) == ("/m.py", 7)
+    assert "the same tensor is computed 12 times a step (12 launches)" in found.summary
+    assert found.est_saving_ns == pytest.approx(12 * 10 * US / 1.45, rel=0.1)
+    assert is_silent(rebuilt_constant.RULE, rebuilding("at = self.used(x)"))

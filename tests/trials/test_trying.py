@@ -460,6 +460,7 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *(
             "cpu_work",
             "misaligned_matmul",
+            "rebuilt_constant",
             "recomputed_prefix",
             "synchronisation",
             "uncached",
