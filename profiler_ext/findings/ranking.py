@@ -162,6 +162,7 @@ class _TimeLeft:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._busy_ns = facts.launches.duration_ns.astype(np.float64)
+        self._is_counted = np.zeros(len(facts.launches), np.bool_)
         step_ns = max(facts.training.step_ns, facts.busy_ns)
         self._idle_ns = max(facts.idle_ns, step_ns - facts.busy_ns)
         self._step_ns = step_ns
@@ -170,19 +171,26 @@ class _TimeLeft:
         """Count a candidate's time; return it with what was left of that."""
         launches, wanted_ns = np.unique(candidate.launches), candidate.est_saving_ns
         is_critical = self._facts.pace.is_critical[launches]
+        late = launches[~is_critical]
         if len(candidate.idle) or not len(launches):
             taken_ns = self._busy_of(launches, min(candidate.busy_ns, wanted_ns))
             taken_ns += self._idle_of(wanted_ns - min(candidate.busy_ns, wanted_ns))
         else:  # where a step waits for the CPU, a launch costs more than its time on the device
             taken_ns = self._busy_of(launches[is_critical], wanted_ns)
-            taken_ns += self._idle_of(wanted_ns - taken_ns)
-            taken_ns += self._busy_of(launches[~is_critical], wanted_ns - taken_ns)
+            rest_ns = int((wanted_ns - taken_ns) * self._part_left(late))
+            idle_ns = self._idle_of(rest_ns)
+            taken_ns += idle_ns + self._busy_of(late, rest_ns - idle_ns)
+        self._is_counted[late] = True
         taken_ns = min(taken_ns, self._step_ns)
         self._step_ns -= taken_ns
         if taken_ns == wanted_ns:
             return candidate
         other = Figure("counted by other findings", wanted_ns - taken_ns, FigureUnit.NS)
         return replace(candidate, est_saving_ns=taken_ns, evidence=(*candidate.evidence, other))
+
+    def _part_left(self, launches: Ints) -> float:
+        """Return the part of launches whose way on the CPU no other finding counts."""
+        return 1.0 - float(self._is_counted[launches].mean()) if len(launches) else 1.0
 
     def _idle_of(self, wanted_ns: int) -> int:
         taken_ns = min(wanted_ns, self._idle_ns)

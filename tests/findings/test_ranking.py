@@ -134,11 +134,11 @@ def test_a_general_rule_leaves_out_what_a_special_one_counts():
     assert all(not each.overlaps_with for each in findings)
 
 
-def test_the_smaller_of_two_that_count_the_same_time_says_so():
+def test_the_smaller_of_two_that_count_the_same_idle_time_says_so():
     rules = (
-        rule("one", candidate(200_000, launches=np.array([1, 2]))),
-        rule("part", candidate(50_000, launches=np.array([1]))),
-        rule("other", candidate(40_000, launches=np.array([3]), idle=np.array([0]))),
+        rule("one", candidate(200_000, idle=np.array([0]))),
+        rule("part", candidate(50_000, idle=np.array([0]))),
+        rule("other", candidate(40_000, launches=np.array([3]), idle=np.array([1]))),
     )
     findings = judge(gpu_step(), rules).ranked
     assert [(each.rule, each.overlaps_with) for each in findings] == [
@@ -146,6 +146,14 @@ def test_the_smaller_of_two_that_count_the_same_time_says_so():
         ("part", ("one",)),
         ("other", ()),
     ]
+
+
+def test_a_launch_that_a_larger_one_counts_is_not_counted_again():
+    rules = (
+        rule("one", candidate(200_000, launches=np.array([1, 2]))),
+        rule("part", candidate(50_000, launches=np.array([1]))),
+    )
+    assert [each.rule for each in judge(gpu_step(), rules).ranked] == ["one"]
 
 
 def test_ranks_that_have_the_same_say_it_once():
