@@ -108,6 +108,17 @@ class LibraryTable:
         ]
         return median(parts) if parts else None
 
+    def dtype_fraction(self, now: str, then: str, product: str | None) -> float:
+        """Return which part of its time a product takes in another dtype, in common sizes."""
+        parts = [
+            then_ns / times[layer]
+            for (dtype, kind), times in self._layers.items()
+            if dtype == now and product in (None, kind)
+            for layer, then_ns in self._layers.get((then, kind), {}).items()
+            if layer in times and _is_well_aligned(layer)
+        ]
+        return median(parts) if parts else 1.0
+
     def padded(self, dtype: str, product: str, layer: Layer) -> tuple[Layer, float] | None:
         """Return the padded layer that takes least, and which part of the time now that is."""
         times = self._layers.get((dtype, product), {})

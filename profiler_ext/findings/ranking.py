@@ -10,6 +10,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, facts_of
 from profiler_ext.findings.finding import (
+    NOWHERE,
     ON_RANKS,
     Figure,
     FigureUnit,
@@ -110,19 +111,38 @@ def _capped(candidate: Candidate, facts: Facts) -> Candidate:
 
 
 def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
-    """Leave out of a general rule's stake the part of its launches that others count."""
-    special = [
-        each.launches
-        for rule, each in candidates
-        # Idle time beside launches is not that of the launches
-        if not rule.takes_rest and each.saving_per is SavingPer.STEP and not len(each.idle)
-    ]
-    counted = np.unique(np.concatenate([NO_ROWS, *special]))
-    judged = [
-        (rule, _without(each, counted, facts) if rule.takes_rest else each)
-        for rule, each in candidates
-    ]
-    return [(rule, each) for rule, each in judged if _is_significant(each, facts)]
+    """Count the time of each launch for one finding, and no more than a step in all."""
+    # That of a special rule before a general one's, then the larger
+    order = sorted(candidates, key=lambda each: (each[0].takes_rest, -each[1].est_saving_ns))
+    counted, result = NO_ROWS, []
+    for rule, candidate in order:
+        counts = _counts_launches(candidate)
+        own = _without(candidate, counted, facts) if counts or rule.takes_rest else candidate
+        if _is_significant(own, facts):
+            result.append((rule, own))
+            counted = np.union1d(counted, own.launches) if counts else counted
+    return _within_step(result, facts)
+
+
+def _counts_launches(candidate: Candidate) -> bool:
+    # Idle time beside launches is not that of the launches
+    return candidate.saving_per is SavingPer.STEP and not len(candidate.idle)
+
+
+def _within_step(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
+    """Limit what all findings save to the step: those of a place first, the larger first."""
+    left_ns, result = facts.training.step_ns, []
+    order = sorted(
+        candidates, key=lambda each: (each[1].location == NOWHERE, -each[1].est_saving_ns)
+    )
+    for rule, candidate in order:
+        own = candidate
+        if candidate.saving_per is SavingPer.STEP:
+            own = _reduced(candidate, candidate.est_saving_ns - left_ns)
+            left_ns -= own.est_saving_ns
+        if _is_significant(own, facts):
+            result.append((rule, own))
+    return result
 
 
 def _without(candidate: Candidate, counted: Ints, facts: Facts) -> Candidate:
@@ -133,11 +153,17 @@ def _without(candidate: Candidate, counted: Ints, facts: Facts) -> Candidate:
         return candidate
     part = int(duration_ns[own].sum()) / whole_ns
     other_ns = candidate.est_saving_ns - int(part * candidate.est_saving_ns)
+    return _reduced(replace(candidate, launches=own), other_ns)
+
+
+def _reduced(candidate: Candidate, other_ns: int) -> Candidate:
+    """Return a candidate without time that other findings count."""
+    if other_ns <= 0:
+        return candidate
     other = Figure("counted by other findings", other_ns, FigureUnit.NS)
     return replace(
         candidate,
         est_saving_ns=candidate.est_saving_ns - other_ns,
-        launches=own,
         evidence=(*candidate.evidence, other),
     )
 
