@@ -284,8 +284,8 @@ class Facts:
 
     def removed_per_step_ns(self, launches: Ints) -> int:
         """Return how much shorter the step would be without launches and the Python before them."""
-        # Where a device is busy most of the time, but not all of it, each alone tells too little
-        if self.replay is None or self.training.is_device_bound:
+        # A replay tells where the device waits for the CPU only now and then
+        if self.replay is None or self.pace.is_critical[launches].all():
             spent_ns = self.removal_saving_ns(launches, with_python=True)
             return self.median_per_step(launches, spent_ns)
         kept = self.replay.unchanged

@@ -22,6 +22,7 @@ _WELL_ALIGNED: Final = 64  # elements; a size that is a multiple of it fills the
 # Of the rows of an operand: less is copied by other instructions, in older kernels
 ALIGNMENT_BYTES: Final = 16
 BYTES: Final = {"bfloat16": 2, "float16": 2, "tf32": 4}
+ALL_BACKENDS: Final = ("flash", "cudnn", "efficient")  # of attention, those that fuse it
 _NEWER: Final = ("H100", "H200", "H800", "H20", "GH200", "B100", "B200", "B300", "GB200", "GB300")
 
 
@@ -140,11 +141,16 @@ class LibraryTable:
         return min(choices, key=lambda each: each[1], default=None)
 
     def attention_fraction(
-        self, now: tuple[str, Attention], then: Attention, *, device: str
+        self,
+        now: tuple[str, Attention],
+        then: Attention,
+        *,
+        device: str,
+        backends: Collection[str] = ALL_BACKENDS,
     ) -> float | None:
         """Return which part of its time a call takes as another one, by the best backend for it."""
         backend, call = now
-        allowed = ("flash", "cudnn", "efficient") if is_newer(device) else ("flash", "efficient")
+        allowed = [each for each in backends if each != "cudnn" or is_newer(device)]
         parts = {}
         for dtype, mask, shape in self._attention:
             if (dtype, mask) != (call.dtype, call.mask) or not _fits(shape, call):

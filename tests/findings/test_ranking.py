@@ -10,7 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.findings import RULES, Confidence, Figure, FigureUnit, Rule, SavingPer, find
+from profiler_ext.findings import (
+    RULES,
+    Confidence,
+    Figure,
+    FigureUnit,
+    Location,
+    Rule,
+    SavingPer,
+    find,
+)
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.ranking import judge, merge_ranks
 from profiler_ext.findings.rule import Candidate
@@ -64,8 +73,8 @@ def test_no_more_idle_time_is_reported_than_a_step_has_in_training_and_what_laun
         rule("both", candidate(300_000, idle=idle, launches=launches, busy_ns=30_000)),
         rule("launches", candidate(300_000, idle=idle, launches=launches)),
     )
-    findings = {each.rule: each.est_saving_ns for each in judge(before, rules).ranked}
-    assert findings == {"idle": 80 * US, "both": 110 * US, "launches": 300 * US}
+    alone = [judge(before, (each,)).ranked[0].est_saving_ns for each in rules]
+    assert alone == [80 * US, 110 * US, 180 * US]
 
 
 def test_a_rule_that_lacks_something_says_what():
@@ -121,18 +130,49 @@ def test_a_general_rule_leaves_out_what_a_special_one_counts():
     assert all(not each.overlaps_with for each in findings)
 
 
-def test_the_smaller_of_two_that_count_the_same_time_says_so():
+def test_the_smaller_of_two_that_count_the_same_idle_time_says_so():
     rules = (
         rule("one", candidate(200_000, launches=np.array([1, 2]))),
-        rule("part", candidate(50_000, launches=np.array([1]))),
-        rule("other", candidate(40_000, launches=np.array([3]), idle=np.array([0]))),
+        rule("other", candidate(60_000, idle=np.array([0]))),
+        rule("part", candidate(40_000, idle=np.array([0]))),
     )
     findings = judge(gpu_step(), rules).ranked
     assert [(each.rule, each.overlaps_with) for each in findings] == [
         ("one", ()),
-        ("part", ("one",)),
         ("other", ()),
+        ("part", ("other",)),
     ]
+
+
+def test_a_launch_is_counted_for_the_larger_of_two_findings():
+    made = gpu_step()
+    both, one = np.array([1, 2]), np.array([1])
+    rules = (
+        rule("part", candidate(50_000, launches=one)),
+        rule("large", candidate(200_000, launches=both)),
+    )
+    assert [each.rule for each in judge(made, rules).ranked] == ["large"]
+    rules = (
+        rule("large", candidate(200_000, launches=one)),
+        rule("whole", candidate(150_000, launches=both)),
+    )
+    large, whole = judge(made, rules).ranked
+    duration_ns = made.launches.duration_ns
+    left = duration_ns[2] / (duration_ns[1] + duration_ns[2])
+    assert (large.est_saving_ns, whole.est_saving_ns) == (200_000, int(left * 150_000))
+    assert whole.evidence[-1].name == "counted by other findings"
+
+
+def test_all_findings_together_save_no_more_than_a_step():
+    made = gpu_step()
+    step_ns = judge(made, ()).step_ns
+    place = Location("/model.py", 3)
+    rules = (
+        rule("nowhere", candidate(step_ns)),
+        rule("here", candidate(step_ns * 3 // 4, location=place)),
+    )
+    saved = [(each.rule, each.est_saving_ns) for each in judge(made, rules).ranked]
+    assert saved == [("here", step_ns * 3 // 4), ("nowhere", step_ns - step_ns * 3 // 4)]
 
 
 def test_ranks_that_have_the_same_say_it_once():

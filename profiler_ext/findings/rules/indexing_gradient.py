@@ -35,14 +35,19 @@ def _of_lines(facts: Facts, puts: Ints) -> Iterator[Candidate]:
             for each in lookups
             if (at := facts.place(int(each[0]))) and (at.file, at.line) == (place.file, place.line)
         ]
-        if here:
+        if here and not _is_mask(facts, here[0]):
             yield _candidate(facts, own, here[0])
+
+
+def _is_mask(facts: Facts, lookups: Ints) -> bool:
+    """Tell whether what is looked up by are truth values, of which torch makes indices."""
+    return any("nonzero" in facts.innermost_op(row) for row in lookups.tolist())
 
 
 def _candidate(facts: Facts, puts: Ints, lookups: Ints) -> Candidate:
     # Adding rows to others moves about what looking them up moved
-    then_ns = facts.median_per_step(lookups, facts.removal_saving_ns(lookups))
-    now_ns = facts.median_per_step(puts, facts.removal_saving_ns(puts))
+    then_ns = facts.median_per_step(lookups, facts.critical_ns(lookups))
+    now_ns = facts.median_per_step(puts, facts.critical_ns(puts))
     read_ns = facts.median_per_step(lookups, facts.launches.duration_ns[lookups])
     return Candidate(
         summary="gradients of indexing sort the indices, to add in a fixed order",
@@ -72,7 +77,8 @@ RULE = Rule(
     remedy="`x.index_select(0, index)` or `F.embedding(index, x)` where one dimension is indexed; "
     "`torch.gather` where each row has an index of its own. Their sums may differ in the last bits "
     "from run to run.",
-    saving="Time of those launches on the critical path, or of launching them if the CPU is "
-    "behind, beyond what the lookup itself takes at that line: adding moves about as many bytes.",
+    saving="Time of those launches on the critical path beyond what the lookup itself takes at "
+    "that line: adding moves about as many bytes. Masks of truth values, whose indices are counted "
+    "first, are not judged.",
     judge=_judge,
 )

@@ -65,8 +65,8 @@ RULE = Rule(
     "reported.",
     remedy="If memory is left, checkpoint fewer layers. A selective policy keeps the results of "
     "matrix products and recomputes the rest: most of the memory for little of the time.",
-    saving="Time of the recomputed launches; if the CPU is behind, how much shorter the step is in a "
-    "replay without them: what no checkpoint at all would save. The trace does not show how much memory it would need, so "
-    "check whether it fits.",
+    saving="Time of the recomputed launches; if the CPU is behind, how much shorter the step is in "
+    "a replay without them: what no checkpoint at all would save. The trace does not show how much "
+    "memory it would need, so check whether it fits.",
     judge=_judge,
 )

@@ -20,7 +20,9 @@ _GRADIENT = re.compile(r"aten::(reshape|contiguous|clone)")
 _CODE = re.compile(r"\.(contiguous|clone)\(")
 # A view with other sizes needs the copy, which `reshape` would make as well
 _NEEDED = re.compile(r"(contiguous|clone)\([^()]*\)\s*\.(view|reshape|flatten|unflatten|data_ptr)")
-_TRANSPOSED = re.compile(r"(\.t\(\)|\.m?T\b|\.adjoint\(\)|weight\.transpose\([^()]*\))\.contiguous\(")
+_TRANSPOSED = re.compile(
+    r"(\.t\(\)|\.m?T\b|\.adjoint\(\)|weight\.transpose\([^()]*\))\.contiguous\("
+)
 _ATTENDS = re.compile(r"attention")
 _MULTIPLIES = re.compile(r"\b(add|b|badd)?b?mm\b")
 _ATTENTION, _PRODUCT = "attention", "a matrix product"
