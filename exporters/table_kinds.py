@@ -168,6 +168,21 @@ RECORDS = (
         drawer=_DRAWER,
     ),
     TableKind(
+        name="between_kernels",
+        description="buffers between kernels, and why these were not fused",
+        maker="tables.between_kernels:between_kernels",
+        keys=("rank", "graph", "buffer", "call_site", "reader_call_site"),
+        is_written=True,
+        by="fusion",
+        title="Buffers between kernels",
+        shown=(
+            ("file", "stored at"),
+            ("reader_file", "loaded at"),
+        ),
+        unnamed="no line",
+        drawer="terminal.tables:between_table",
+    ),
+    TableKind(
         name="utilisation",
         description="the model FLOPs utilisation (MFU) of each step",
         maker="tables.overview:utilisation",

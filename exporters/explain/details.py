@@ -6,7 +6,7 @@ recorded stacks. Where neither names the line, nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -17,13 +17,20 @@ from profiler_ext.exporters import sources, tables
 from profiler_ext.exporters.explain import sums
 from profiler_ext.exporters.explain.subjects import Kind, SelectedShares, Subject, subject_label
 from profiler_ext.exporters.json_output import answers, documents
-from profiler_ext.exporters.json_output.explained import Generated, IdleRow, NodeFacts, Roofline
+from profiler_ext.exporters.json_output.explained import (
+    Generated,
+    IdleRow,
+    NodeFacts,
+    NotFusedRow,
+    Roofline,
+)
 from profiler_ext.exporters.tables.rows import roofline_columns_by_key
 from profiler_ext.exporters.views import formatting, modules, summary
 from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.records import events, provenance, share_sums
-from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.rooflines.intermediates import PassedBuffer, passed_buffers
 from profiler_ext.rooflines.peaks import PEAKS
 from profiler_ext.rooflines.rooflines import rooflines
 
@@ -138,6 +145,43 @@ def _touches(where: Any, about: ExplainContext) -> bool:
     if subject.kind is Kind.MODULE:
         return where.module is not None and modules.is_below(where.module, subject.name)
     return bool(where.kernel == subject.name)
+
+
+def not_fused(about: ExplainContext) -> list[NotFusedRow]:
+    """Return the kernels that its kernels exchange buffers with, the largest saving first."""
+    folds = modules.folded_modules(about.session.analyses)
+    merged: dict[Any, list[PassedBuffer]] = {}
+    for is_stored, passed in (pair for each in about.ranks for pair in _exchanged(each)):
+        other = passed.reader if is_stored else passed.writer
+        place = other.place or Place()
+        module = None if place.module is None else folds.of(place.module)[0]
+        named = (other.site.kernel, place.file, place.line, module)
+        merged.setdefault((is_stored, *named, passed.barrier, passed.reason), []).append(passed)
+    fields = ("is_stored", "kernel", "file", "line", "module", "barrier", "reason")
+    rows = (
+        NotFusedRow(
+            **dict(zip(fields, key, strict=True)),
+            buffers=len(own),
+            read_bytes=sum(each.passed.read_bytes for each in own),
+            could_save_ns=_sum_known(each.could_save_ns for each in own),
+        )
+        for key, own in merged.items()
+    )
+    return sorted(rows, key=lambda row: -(row.could_save_ns or 0))
+
+
+def _exchanged(each: SelectedShares) -> Iterator[tuple[bool, PassedBuffer]]:
+    """The buffers that its launches store, and the others that they load."""
+    for passed in passed_buffers(each.analysis):
+        for is_stored, side in ((True, passed.writer), (False, passed.reader)):
+            if np.isin(side.launches, each.launches).any():
+                yield is_stored, passed
+                break
+
+
+def _sum_known(amounts: Iterable[int | None]) -> int | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
 
 
 def idle(about: ExplainContext) -> list[IdleRow]:

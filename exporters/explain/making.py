@@ -86,6 +86,7 @@ def _lists(
         "steps": sums.step_times(ranks),
         "kernels": kernels,
         "fused_with": _fused(about),
+        "not_fused": details.not_fused(about),
         "lines": []
         if kind is subjects.Kind.LINE
         else sums.part_rows(sums.by_place(ranks, _line), _LINE),

@@ -21,6 +21,7 @@ from profiler_ext.exporters.views.formatting import (
 )
 from profiler_ext.exporters.views.rooflines import roofline_text, savings_text, work_text
 from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence, LineEvidence, SiteEvidence
+from profiler_ext.records.fusion_barriers import FusionBarrier
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import Phase, Term
 
@@ -171,6 +172,8 @@ def _sections(explanation: explained.Explanation, settings: Settings) -> Iterato
         of = sum(row.duration_ns for row in rows) if name == "fused_with" else whole
         if not (name in ("modules", "lines") and _is_redundant(rows, explanation)):
             yield _part_section(explanation, name, of, settings)
+        if name == "fused_with":
+            yield _not_fused_section(explanation, settings)
     yield Section("The device waited while the CPU was there", texts=tuple(_idle(explanation)))
     yield Section("Attribution method", texts=tuple(_evidence(explanation)))
     yield Section("Unattributed", texts=tuple(_gaps(explanation)))
@@ -235,6 +238,29 @@ def _part_section(
         for row in rows
     )
     return Section(title, heads, cells, _more(explanation, name))
+
+
+def _not_fused_section(explanation: explained.Explanation, settings: Settings) -> Section:
+    each = PerStep.of(explanation)
+    rows = tuple(
+        (
+            f"{'stores for' if row.is_stored else 'loads from'} {_other_side(row, settings)}",
+            each.time(row.could_save_ns) if row.could_save_ns else "",
+            f"{row.read_bytes / 1e6:.2f}",
+            FusionBarrier(row.barrier).label,
+        )
+        for row in explanation.not_fused
+    )
+    heads = ("Not fused with", "saving/step", "MB", "because of")
+    cut = [cut for cut in explanation.cuts if cut.where == "not_fused"]
+    more = tuple(f"({each.total - each.kept} more)" for each in cut)
+    return Section("Buffers exchanged with other kernels", heads, rows, more, keeps_end=True)
+
+
+def _other_side(row: explained.NotFusedRow, settings: Settings) -> str:
+    line = "" if row.file is None else f"{short_path(row.file, settings)}:{row.line}"
+    kernel = kernel_text({"kernel": row.kernel, "name": row.kernel})
+    return " · ".join(filter(None, (line, row.module, kernel)))
 
 
 def _named(row: explained.PartRow, settings: Settings) -> str:

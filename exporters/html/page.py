@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from profiler_ext.exporters.html.buffers import buffers
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.elements import section, tag, text
 from profiler_ext.exporters.html.links import glossary
@@ -86,6 +87,7 @@ _LINKS = (
     ("steps", "steps"),
     ("communication", "communication"),
     ("compiles", "compiling"),
+    ("buffers", "buffers"),
     ("graphs", "graphs"),
     ("words", "glossary"),
 )
@@ -149,6 +151,7 @@ def _sections(
     yield "steps", steps(analyses)
     yield "communication", communication(analyses)
     yield "compiles", compiles(analyses)
+    yield "buffers", buffers(analyses)
     yield "graphs", _drawn("graphs", "Compiled graphs") if data["graphs"] else ""
     yield "words", glossary(analyses)
 

@@ -206,9 +206,11 @@ def steps_truncation(source: SessionLike) -> list[documents.Cut]:
 def top_of(
     where: str, rows: Sequence[Any], top: int | None
 ) -> tuple[list[Any], list[documents.Cut]]:
-    """Return the first rows of a list, and the cut."""
+    """Return the first rows of a list, and the cut, with the time of its rows if they have one."""
     kept = list(rows if top is None else rows[: formatting.require_top(top)])
-    left = sum(row.duration_ns for row in rows[len(kept) :])
+    times = [getattr(row, "duration_ns", None) for row in rows[len(kept) :]]
+    known = [time for time in times if time is not None]
+    left = sum(known) if len(known) == len(times) else None
     return kept, _cut(where, len(kept), len(rows), left)
 
 

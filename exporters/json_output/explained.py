@@ -118,6 +118,21 @@ class Generated(Part, frozen=True, kw_only=True):
     text: str
 
 
+class NotFusedRow(Part, frozen=True, kw_only=True):
+    """A kernel that it passes buffers on to, or has them from, and that it is not fused with."""
+
+    is_stored: Annotated[bool, about("its kernels store the buffers; else they load them")]
+    kernel: Annotated[str, about("the other kernel")]
+    file: str | None
+    line: int | None
+    module: Annotated[str | None, about("numbers of layers alike are `*`")]
+    barrier: Annotated[str, about("why the two are not fused, as between_kernels has it")]
+    reason: str
+    buffers: int
+    read_bytes: Annotated[int, about("what is loaded of them each time")]
+    could_save_ns: Annotated[int | None, about("the time of that traffic in the profiled steps")]
+
+
 class IdleRow(Part, frozen=True, kw_only=True):
     """Time in which the device waited while the CPU was there."""
 
@@ -146,6 +161,7 @@ class Explanation(SessionAnswer, frozen=True, kw_only=True, tag="explain"):
     steps: list[StepTime]
     kernels: list[KernelRow]
     fused_with: Annotated[list[PartRow], about("what else the same launches compute")]
+    not_fused: Annotated[list[NotFusedRow], about("kernels that it exchanges buffers with")]
     lines: Annotated[list[PartRow], about("of a module or kernel, its lines")]
     modules: Annotated[list[PartRow], about("in which modules it runs; of a module those below")]
     ops: list[PartRow]

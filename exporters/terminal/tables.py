@@ -21,7 +21,7 @@ from profiler_ext.exporters.terminal.columns import (
     time_cell,
 )
 from profiler_ext.exporters.terminal.console import Group, Padding, RenderableType, Table, Text
-from profiler_ext.exporters.views import compiles, rooflines, summary
+from profiler_ext.exporters.views import between, compiles, rooflines, summary
 from profiler_ext.exporters.views.formatting import (
     PHASE_STYLES,
     SCOPE_COLORS,
@@ -65,6 +65,7 @@ HEADS = {
 }
 _PHASES_MIN_WIDTH = 72
 # What the rows of a table are a part of, where that is not the device's busy time
+_SAVING = "saving/step"
 _WHOLES = {"idle": "idle", "cause": "idle", "communication": "total", "skew": "total"}
 
 
@@ -304,6 +305,37 @@ def _text(row: Row, name: str, settings: Settings) -> str:
     if name == "est_flops":
         return rooflines.figure(value / 1e12)
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def between_table(drawing: Drawing) -> RenderableType:
+    """Return the buffers between kernels: what each costs, its kernels, why these are two."""
+    rows, left = summary.records(drawing.shown), len(drawing.whole) - len(drawing.shown)
+    widths = [len(_SAVING), TIME]
+    indent = sum(widths) + BETWEEN * len(widths)
+    half = (drawing.console.width - indent - len(" -> ")) // 2
+    parts: list[RenderableType] = [
+        Text(_line([_SAVING, "MB"], widths, "stored at -> loaded at"), style="bold")
+    ]
+    for row in rows:
+        saving = row["could_save_per_step_ns"]
+        numbers = [time_text(saving) if saving else "", f"{row['read_bytes'] / 1e6:.2f}"]
+        places = f"{_side(row, '', drawing.settings)} -> {_side(row, 'reader_', drawing.settings)}"
+        parts.append(Text(_line(numbers, widths, printable(places))))
+        kernels = " -> ".join(middle(row[name], half) for name in ("kernel", "reader_kernel"))
+        parts += (
+            Padding(Text(printable(each), style="dim"), (0, 0, 0, indent))
+            for each in (kernels, between.barrier_name(row["barrier"], row["reason"]))
+        )
+    if left > 0:
+        parts.append(Text(f"({left:,} more)", style="dim"))
+    return Group(*parts)
+
+
+def _side(row: Row, prefix: str, settings: Settings) -> str:
+    """The line of one of the two kernels, and its module."""
+    file, line, module = (row[prefix + name] for name in ("file", "line", "module"))
+    place = "(no line)" if file is None else f"{short_path(file, settings)}:{line}"
+    return f"{place} {module}" if module else place
 
 
 def phases_of(rows: Iterable[Mapping[str, Any]]) -> list[CompilePhase]:

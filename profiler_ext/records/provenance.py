@@ -107,6 +107,19 @@ class CallSite:
 
 
 @dataclass(frozen=True, slots=True)
+class Intermediate:
+    """A buffer that one kernel of a graph writes and a later one reads, so that it is in memory."""
+
+    buffer: str
+    writer: int  # ordinals of the call sites
+    reader: int
+    read_bytes: int  # what the reader loads of what the writer stores; sizes at their hints
+    written_bytes: int  # what the writer stores of it
+    is_kept: bool = False  # it outlives the graph, so it is written whatever is fused
+    refusal: str | None = None  # torch's last reason why it did not fuse the two, if it gave any
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """The record of one compiled graph, independent of process and place."""
 
@@ -134,6 +147,8 @@ class Provenance:
     # position, position among the part's inputs, and path, ``layers.0.up.weight``; else ``None``.
     # Equal parts may share one artifact, so their arguments tell which modules a call is on.
     parameter_inputs: tuple[tuple[int, int, str], ...] | None = None
+    intermediates: tuple[Intermediate, ...] = ()  # the buffers between its kernels
+    fusion_options: tuple[str, ...] = ()  # the options of Inductor for fusing that were on
 
     @property
     def is_part(self) -> bool:

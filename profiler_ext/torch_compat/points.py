@@ -50,6 +50,23 @@ COMBO_KERNELS = Point(
     "which nodes each kernel of a combo computes",
     "the kernels of a combo, and the schedule of each",
 )
+_NOT_FUSED = "why two kernels were not fused"
+NOT_FUSED = Point(
+    "torch._inductor.scheduler",
+    "WhyNoFuse.__call__",
+    ("self", "reason"),
+    _NOT_FUSED,
+    "each reason for which the scheduler does not fuse two nodes",
+    is_vital=False,
+)
+SCHEDULED = Point(
+    "torch._inductor.scheduler",
+    "Scheduler.codegen",
+    ("self",),
+    _NOT_FUSED,
+    "the schedule of a graph, when nothing of it will be fused any more",
+    is_vital=False,
+)
 NODE_MADE = Point(
     "torch.fx.graph",
     "Graph.create_node",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from profiler_ext.torch_compat import fx, inductor
+from profiler_ext.torch_compat import fusions, fx, inductor
 from profiler_ext.torch_compat.names import fx_names, kernel_names
 from profiler_ext.torch_compat.traffic import Traffic, dep_name, traffic
 
@@ -84,6 +84,7 @@ def _tensors(value: Any) -> Iterator[torch.fx.Node]:
 class ScheduledNode:
     """One scheduler node, in FX nodes."""
 
+    operations: tuple[str, ...]  # its name
     origins: frozenset[torch.fx.Node]  # as Inductor lists them, a superset of what it computes
     written: torch.fx.Node | None  # whose value its buffer holds, if known
     read: frozenset[torch.fx.Node]  # from buffers
@@ -146,6 +147,7 @@ def _describe(leaf: Any) -> ScheduledNode:
         # A plain copy that ``owner`` writes into counts as ``owner``.
         written, read = owner, read | set(owner.all_input_nodes)
     return ScheduledNode(
+        operations=fusions.operations_of(str(kernel_names.LEAF_NAME.of(leaf)())),
         origins=frozenset(kernel_names.ORIGINS.of(buffer)),
         written=written,
         read=frozenset(node for node in read if node is not None),

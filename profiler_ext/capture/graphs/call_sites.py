@@ -16,7 +16,7 @@ from profiler_ext.isolation.hook_protocols import TryRun, unguarded
 from profiler_ext.recall.wrapper_calls import generated_kind, spelled_op
 from profiler_ext.records.provenance import CallSite, NestedIn
 from profiler_ext.records.vocabulary import SiteKind
-from profiler_ext.torch_compat import fx, inductor, ops, schedules, traffic
+from profiler_ext.torch_compat import fusions, fx, inductor, ops, schedules, traffic
 
 Node = TypeVar("Node")
 
@@ -94,6 +94,7 @@ class PendingSite:
     is_commented: bool = True  # the comment above the launch lists the ops of all its nodes
     stored: frozenset[torch.fx.Node] | None = None  # the nodes whose values it stores, if known
     is_work_known: bool = True  # its bytes and operations
+    operations: frozenset[str] = frozenset()  # of the scheduler
 
     def sealed(
         self,
@@ -191,6 +192,7 @@ def generated_site(node_schedule: Iterable[Any], kernel: str, try_run: TryRun) -
         is_commented,
         try_run(_SHARES, _stored, scheduled, ordered, kind),
         is_work_known=work is not None,
+        operations=frozenset(name for one in scheduled for name in one.operations),
     )
 
 
@@ -247,6 +249,7 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
         reads=inductor.extern_reads(kernel),
         writes=inductor.extern_writes(kernel),
         graph=inductor.current_fx_graph(),
+        operations=frozenset(fusions.extern_operations(kernel)),
     )
 
 

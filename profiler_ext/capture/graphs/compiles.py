@@ -24,7 +24,7 @@ from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.isolation import hook_protocols, locks
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.provenance_lookup import Sealed
-from profiler_ext.torch_compat import fx, inductor, process
+from profiler_ext.torch_compat import fusions, fx, inductor, process
 
 _ALWAYS_KEPT = 64
 """More than the compiles that are under way at one time, in all threads."""
@@ -190,6 +190,8 @@ class _CompileState:
     sites: WeakKeyDictionary[Any, list[PendingSite | PendingCall]] = field(
         default_factory=WeakKeyDictionary
     )
+    refusals: WeakKeyDictionary[Any, fusions.Refusals] = field(default_factory=WeakKeyDictionary)
+    scheduled: WeakKeyDictionary[Any, fusions.Schedule] = field(default_factory=WeakKeyDictionary)
     unnamed_schedule: Any = None
     combined: Sequence[Any] = ()
     combo: deque[Sequence[Any]] = field(default_factory=deque)
@@ -249,6 +251,24 @@ class Compiles(EarlierStages):
     def sites(self, graph: Any) -> list[PendingSite | PendingCall]:
         """Return the call sites of a graph so far."""
         return self._current_state.sites.setdefault(graph, [])
+
+    def refusals(self) -> fusions.Refusals:
+        """Return why the scheduler of the current graph has not fused nodes, so far."""
+        refusals = self._current_state.refusals
+        graph = inductor.current_graph()
+        if graph not in refusals:
+            refusals[graph] = fusions.Refusals()
+        return refusals[graph]
+
+    def keep_operations(self, scheduler: Any) -> None:
+        """Keep what a scheduler will generate code for, while its graph is the current one."""
+        operations = tuple(fusions.scheduled_operations(scheduler))
+        schedule = fusions.Schedule(operations, self.refusals(), fusions.options_on())
+        self._current_state.scheduled[inductor.current_graph()] = schedule
+
+    def scheduled(self, graph: Any) -> fusions.Schedule | None:
+        """Return the schedule of a graph whose code was generated, if it was observed."""
+        return self._current_state.scheduled.get(graph)
 
     def keep_schedule(self, node_schedule: Any) -> None:
         """Keep the schedule of a kernel that has no name yet (a mix-order reduction)."""

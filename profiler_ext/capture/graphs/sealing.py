@@ -12,16 +12,24 @@ import torch.fx
 from profiler_ext.capture.graphs import fx_nodes
 from profiler_ext.capture.graphs.call_sites import PendingCall, PendingSite, partial_sum_site
 from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.intermediates import passed_between
 from profiler_ext.capture.lineage.nested_graphs import inner_prefix
 from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.lines import bound
 from profiler_ext.recall.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.provenance import CallSite, FxNode, Gap, NestedIn, Provenance
+from profiler_ext.records.provenance import (
+    CallSite,
+    FxNode,
+    Gap,
+    Intermediate,
+    NestedIn,
+    Provenance,
+)
 from profiler_ext.records.vocabulary import SiteKind
 from profiler_ext.store import with_digest
-from profiler_ext.torch_compat import fx, inductor, inputs, process, schedules
+from profiler_ext.torch_compat import fusions, fx, inductor, inputs, process, schedules
 
 Entries = Sequence[PendingSite | PendingCall]
 
@@ -36,6 +44,7 @@ class PlacedSite:
     caller: torch.fx.Node | None = None  # the outermost graph's node that calls its graph
     function: str = "call"  # of the wrapper
     within: tuple[NestedIn, ...] = ()  # the calls of nested graphs around it, outermost first
+    lowering: Any = None  # the ``GraphLowering`` that it is a site of
 
     def without_nodes(self) -> PlacedSite:
         """Return the place of a site whose nodes are unknown."""
@@ -52,9 +61,9 @@ class PlacedSite:
         )
 
 
-def placed_sites(entries: Entries, entries_of: Callable[[Any], Entries]) -> list[PlacedSite]:
+def placed_sites(graph: Any, entries_of: Callable[[Any], Entries]) -> list[PlacedSite]:
     """Return all sites of a graph in program order; a nested graph's stand at each call."""
-    return list(_placed(entries, entries_of, PlacedSite(_NO_SITE, "")))
+    return list(_placed(entries_of(graph), entries_of, PlacedSite(_NO_SITE, "", lowering=graph)))
 
 
 def _placed(
@@ -70,7 +79,9 @@ def _placed(
             prefix = outer_site.prefix + inner_prefix(outer, nested.name, len(entry.graphs))
             caller = outer_site.caller or entry.node
             within = (*outer_site.within, NestedIn(path, nested.part))
-            inner = PlacedSite(_NO_SITE, path, prefix, caller, nested.function, within)
+            inner = PlacedSite(
+                _NO_SITE, path, prefix, caller, nested.function, within, nested.graph
+            )
             inside = _placed(entries_of(nested.graph), entries_of, inner)
             if nested.replaces_caller and entry.node is not None:
                 inside = (placed.replacing_caller(entry.node, outer_site) for placed in inside)
@@ -123,6 +134,7 @@ _NESTED = "where nodes of nested graphs come from"
 _INPUTS = "where the inputs come from that a CUDA graph copies"
 _HELD = "which modules hold the inputs of a part"
 _BUCKETS = "which collectives a bucket serves"
+_PASSED = "the buffers that pass between kernels"
 _SUMS = "the last stages of reductions that run eagerly"
 _CHECK = "the check of call sites against the generated code"
 _UNCHECKED = Gap(GapReason.CALL_SITES_UNVERIFIED, "the wrapper's text could not be compared")
@@ -145,6 +157,7 @@ def seal(
     sealed = [p.site.sealed(n, p.path, p.prefix, p.within, try_run) for n, p in enumerate(sites)]
     split = try_run(_BUCKETS, fx_nodes.split_buckets, sealed, gm.graph.nodes, compilation)
     call_sites, parts = split or (_without_bucket_nodes(sealed, gm.graph.nodes, compilation), ())
+    passed = try_run(_PASSED, _intermediates, sites, compiles.scheduled)
     joint = compilation.joint_of(gm.graph)
     dynamo = compiles.traced_from(joint)
     held = try_run(_HELD, _parameter_inputs, gm, dynamo)
@@ -162,6 +175,8 @@ def seal(
         gaps=(*unverified, *failed()),
         # Of a part whose inputs are unknown, no module is known.
         parameter_inputs=() if held is None else held.paths,
+        intermediates=passed or (),
+        fusion_options=_fusion_options(compiles.scheduled(graph)),
     )
     return with_digest(bound(provenance, dynamo))
 
@@ -173,13 +188,35 @@ def _checked_sites(
     try_run = compiles.try_run
     text = inductor.wrapper_source(artifact) or ""
     calls = try_run(_CHECK, wrapper_calls, text) or {}
-    sites = placed_sites(compiles.sites(graph), compiles.sites)
+    sites = placed_sites(graph, compiles.sites)
     sites = try_run(_SUMS, _with_partial_sums, sites, calls.get("call", ()), graph) or sites
     wrong = try_run(_CHECK, contradicted, sites, calls) or frozenset()
     mismatches = try_run(_CHECK, _contradictions, sites, calls)
     mismatches = (_UNCHECKED,) if mismatches is None else mismatches
     unverified = (*mismatches, *_unverified_gaps(sites, wrong))
     return [s.without_nodes() if at in wrong else s for at, s in enumerate(sites)], unverified
+
+
+def _intermediates(
+    sites: Sequence[PlacedSite], scheduled: Callable[[Any], fusions.Schedule | None]
+) -> tuple[Intermediate, ...]:
+    """The buffers that pass between the kernels of each graph, at each call of a nested one."""
+    kernels: dict[str, dict[str, int]] = {}
+    schedules: dict[str, fusions.Schedule | None] = {}
+    for at, placed in enumerate(sites):
+        outer = placed.path.rpartition("/")[0] + placed.function
+        kernels.setdefault(outer, {}).update(dict.fromkeys(placed.site.operations, at))
+        schedules.setdefault(outer, scheduled(placed.lowering))
+    return tuple(
+        passed
+        for outer, schedule in schedules.items()
+        if schedule is not None
+        for passed in passed_between(schedule, kernels[outer])
+    )
+
+
+def _fusion_options(schedule: fusions.Schedule | None) -> tuple[str, ...]:
+    return () if schedule is None else schedule.options
 
 
 def _describe_inputs(
@@ -260,7 +297,7 @@ def _with_partial_sums(
         node = schedules.buffer_value(graph, call.buffer) if call.partial and call.buffer else None
         if node is not None and call.buffer is not None:
             site = partial_sum_site(node, call.buffer, call.callee)
-            merged.append(PlacedSite(site, f"{len(merged)}"))
+            merged.append(PlacedSite(site, f"{len(merged)}", lowering=graph))
         elif call.generated:
             merged += _up_to(remaining, call.callee)
     return [

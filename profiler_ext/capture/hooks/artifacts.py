@@ -74,6 +74,7 @@ def _events(name: str) -> Ranges:
 
 
 _COMPUTED = "which nodes a kernel computes"
+_PASSED = "the buffers that pass between kernels"
 
 
 class SiteHooks:
@@ -90,7 +91,16 @@ class SiteHooks:
             (points.KERNEL_COMMENT, self._kernel_comment),
             (points.KERNEL_CALL, self._kernel_call),
             (points.COMBO_KERNELS, self._combo_kernels),
+            (points.NOT_FUSED, Ranges(self._not_fused)),
+            (points.SCHEDULED, self._scheduled),
         ]
+
+    def _not_fused(self, why: Any, reason: str, *details: Any) -> None:
+        self._compiles.refusals().note(why, reason, *details)
+
+    def _scheduled(self, call: Observed) -> Observation:
+        self._compiles.try_run(_PASSED, self._compiles.keep_operations, call["self"])
+        yield
 
     def _call_site(self, call: Observed) -> Observation:
         is_extern = bool(call.arguments.get("is_extern", False))

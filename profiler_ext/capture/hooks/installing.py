@@ -422,6 +422,7 @@ class Capture:
         with ExitStack() as hooks:
             placed = (is_dynamo_hook, _is_artifact_hook)
             rest = (hook for hook in self._observed if not any(is_of(hook) for is_of in placed))
+            rest = (hook for hook in rest if hook[0].is_vital or hook[0].problem() is None)
             hooks.enter_context(installed(rest, self.guard))
             self._hooks.push(hooks.pop_all())
         if self._cpu_events:

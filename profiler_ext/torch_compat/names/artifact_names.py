@@ -58,6 +58,19 @@ AUTOGRAD_CACHE_ON = Member(
 )
 CACHE_ON = Member("torch._inductor.config", "fx_graph_cache", _KEYS)
 CACHES_OFF = Member("torch._inductor.config", "force_disable_caches", _KEYS)
+_FUSIONS = "which options of Inductor for fusing are on"
+FUSION_OPTIONS = tuple(
+    Member("torch._inductor.config", option, _FUSIONS)
+    for option in (
+        "aggressive_fusion",
+        "combo_kernels",
+        "epilogue_fusion",
+        "loop_ordering_after_fusion",
+        "max_autotune",
+        "max_autotune_gemm",
+        "prologue_fusion",
+    )
+)
 CACHE_DIR = Member("torch._inductor.runtime.cache_dir_utils", "cache_dir", _STORE)
 
 _TREES = "torch._inductor.cudagraph_trees"

@@ -9,6 +9,7 @@ _EXACT = "the exact FX nodes of a kernel"
 _MOVED = "estimates of bytes moved"
 _CALLS = "what a library call reads, writes and is"
 _NESTED = "what a nested graph launches"
+_FUSIONS = "why two kernels were not fused"
 _COPIES = "which input of an op a copy for its layout holds"
 
 _VIRTUALIZED = "torch._inductor.virtualized"
@@ -44,6 +45,9 @@ NAME_TO_BUF = Attribute(_SCHEDULER, "Scheduler.name_to_buf", _MOVED)
 BUFFER_USERS = Attribute(_SCHEDULER, "SchedulerBuffer.users", _MOVED)
 USER_NAME = Attribute(_SCHEDULER, "NodeUser.get_name", _MOVED)
 USER_IS_WEAK = Attribute(_SCHEDULER, "NodeUser.is_weak", _MOVED)
+SCHEDULED = Attribute(_SCHEDULER, "Scheduler.nodes", _FUSIONS)
+REFUSED_FIRST = Attribute(_SCHEDULER, "WhyNoFuse.name1", _FUSIONS)
+REFUSED_SECOND = Attribute(_SCHEDULER, "WhyNoFuse.name2", _FUSIONS)
 MUTATION_RENAMES = Attribute(_SCHEDULER, "Scheduler.mutation_renames", _MOVED)
 
 READS = Attribute(_DEPENDENCIES, "ReadWrites.reads", _EXACT)
@@ -74,6 +78,8 @@ ORIGIN_NODE = Attribute(_IR, "IRNode.origin_node", _EXACT)
 GET_ORIGIN_NODE = Attribute(_IR, "IRNode.get_origin_node", _EXACT)
 GET_NAME = Attribute(_IR, "IRNode.get_name", _EXACT)
 MAYBE_GET_NAME = Attribute(_IR, "IRNode.maybe_get_name", _CALLS)
+OPERATION = Member(_IR, "Operation", _FUSIONS)
+OPERATION_NAME = Attribute(_IR, "Operation.get_operation_name", _FUSIONS)
 GET_ORIGINS = Attribute(_IR, "Operation.get_origins", _COPIES)
 COMPUTED_BUFFER = Member(_IR, "ComputedBuffer", _COPIES)
 BUFFER_DATA = Attribute(_IR, "ComputedBuffer.data", _COPIES)

@@ -1,0 +1,143 @@
+"""The buffers that pass between the kernels of a compiled graph, and the time of their traffic.
+
+A fused kernel keeps such a buffer in registers. What that would save is its bytes at the highest
+rate that a generated kernel of this recording reaches, at most the time of both kernels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Ints
+from profiler_ext.records.fusion_barriers import (
+    FusionBarrier,
+    barrier_between,
+    library_call_text,
+)
+from profiler_ext.records.provenance import CallSite, GraphInstance, Intermediate
+from profiler_ext.records.share_sums import largest_places
+from profiler_ext.records.vocabulary import LaunchKind
+from profiler_ext.rooflines.rooflines import rooflines
+
+_LEAST_BYTES = 1 << 20
+"""Kernels that move less take their fixed time, whatever the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two kernels that pass a buffer on, in the recorded steps."""
+
+    site: CallSite
+    place: Place | None  # of the largest part of its time
+    launches: Ints  # rows in ``Launches``
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassedBuffer:
+    """A buffer between two kernels of a graph that ran in the recorded steps."""
+
+    graph: int  # index into ``Recording.graphs``
+    passed: Intermediate
+    writer: Side
+    reader: Side
+    barrier: FusionBarrier
+    reason: str  # in torch's words where it gave some
+    passes: int  # how often it was passed on
+    could_save_ns: int | None  # in all recorded steps; ``None`` where no rate is known
+
+
+def passed_buffers(analysis: Analysis) -> tuple[PassedBuffer, ...]:
+    """Return the buffers between kernels, computed once; most time first, then most bytes."""
+    return analysis.derived.once("passed_buffers", lambda: _sorted(analysis))
+
+
+def _sorted(analysis: Analysis) -> tuple[PassedBuffer, ...]:
+    every = _passed(analysis, _sides(analysis), _bytes_per_ns(analysis))
+    return tuple(sorted(every, key=lambda p: (-(p.could_save_ns or 0), -p.passed.read_bytes)))
+
+
+def _passed(
+    analysis: Analysis, sides: Mapping[tuple[int, int], Side], bytes_per_ns: float | None
+) -> Iterator[PassedBuffer]:
+    for index, graph in enumerate(analysis.recording.graphs):
+        readers = Counter(each.buffer for each in graph.record.intermediates)
+        for passed in graph.record.intermediates:
+            writer = sides.get((index, passed.writer))
+            reader = sides.get((index, passed.reader))
+            if writer is None or reader is None:
+                continue
+            calls = _calls(writer, reader)
+            took_ns = writer.duration_ns + reader.duration_ns
+            moved = saved_bytes(passed, readers[passed.buffer]) * calls
+            yield PassedBuffer(
+                index,
+                passed,
+                writer,
+                reader,
+                barrier := barrier_between(passed.refusal, writer.site, reader.site),
+                _reason(graph, passed, barrier, writer.site, reader.site),
+                calls,
+                None if bytes_per_ns is None else min(round(moved / bytes_per_ns), took_ns),
+            )
+
+
+def saved_bytes(passed: Intermediate, readers: int) -> int:
+    """Return the bytes that a fusion saves: the load, and the store where nobody else needs it."""
+    is_stored_anyway = passed.is_kept or readers > 1
+    return passed.read_bytes + (0 if is_stored_anyway else passed.written_bytes)
+
+
+def _reason(
+    graph: GraphInstance,
+    passed: Intermediate,
+    barrier: FusionBarrier,
+    writer: CallSite,
+    reader: CallSite,
+) -> str:
+    if barrier is FusionBarrier.LIBRARY_CALL:
+        return library_call_text(graph.record.fusion_options, writer, reader)
+    return passed.refusal or barrier.label
+
+
+def _calls(writer: Side, reader: Side) -> int:
+    """How often the graph ran: a library call may launch several kernels, a replay none twice."""
+    return min(len(writer.launches), len(reader.launches))
+
+
+def _sides(analysis: Analysis) -> dict[tuple[int, int], Side]:
+    """The call sites that launched something in the recorded steps, by graph and ordinal."""
+    launches = analysis.launches
+    known = ~(np.ma.getmaskarray(launches.graph) | np.ma.getmaskarray(launches.call_site))
+    rows = np.flatnonzero(known & launches.in_steps)
+    pairs = np.column_stack((launches.graph.data[rows], launches.call_site.data[rows]))
+    distinct, of_row = np.unique(pairs, axis=0, return_inverse=True)
+    order = np.argsort(of_row.ravel(), kind="stable")
+    groups = np.split(rows[order], np.cumsum(np.bincount(of_row.ravel()))[:-1]) if len(rows) else []
+    places = largest_places(analysis)
+    sides: dict[tuple[int, int], Side] = {}
+    for (graph, ordinal), own in zip(distinct.tolist(), groups, strict=True):
+        sites = analysis.recording.graphs[graph].call_sites
+        site = next((each for each in sites if each.ordinal == ordinal), None)
+        if site is not None:
+            place = int(places[own[0]])
+            of_place = analysis.places[place] if place >= 0 else None
+            sides[graph, ordinal] = Side(site, of_place, own, int(launches.duration_ns[own].sum()))
+    return sides
+
+
+def _bytes_per_ns(analysis: Analysis) -> float | None:
+    """The highest rate that a generated kernel of some size reaches."""
+    launches, moved = analysis.launches, rooflines(analysis).bytes
+    generated = launches.kind.where(LaunchKind.TRITON, LaunchKind.CPP)
+    rows = np.flatnonzero(
+        generated & (moved.filled(0) >= _LEAST_BYTES) & (launches.duration_ns > 0)
+    )
+    if not len(rows):
+        return None
+    return float((moved.data[rows] / launches.duration_ns[rows]).max())
