@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -112,8 +113,14 @@ def _capped(candidate: Candidate, facts: Facts) -> Candidate:
 
 def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
     """Count the time of each launch for one finding, and no more than a step in all."""
-    # That of a special rule before a general one's, then the larger
-    order = sorted(candidates, key=lambda each: (each[0].takes_rest, -each[1].est_saving_ns))
+    # That of a special rule before a general one's, then what the rule or the finding saves more
+    by_rule: Counter[str] = Counter()
+    for rule, candidate in candidates:
+        by_rule[rule.name] += candidate.est_saving_ns if rule.takes_rest else 0
+    order = sorted(
+        candidates,
+        key=lambda each: (each[0].takes_rest, -by_rule[each[0].name], -each[1].est_saving_ns),
+    )
     counted, result = NO_ROWS, []
     for rule, candidate in order:
         counts = _counts_launches(candidate)

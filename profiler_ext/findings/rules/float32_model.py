@@ -52,7 +52,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _of_units(facts: Facts, *units: Unit) -> Ints:
-    # By their own names: what changes layouts beside them is not a product
+    # By their own names: what changes their layouts is not a product
     is_named = facts.rooflines.unit_evidence.where(UnitEvidence.KERNEL_NAME)
     return np.flatnonzero(facts.in_steps(facts.rooflines.unit.where(*units) & is_named))
 
@@ -103,7 +103,8 @@ RULE = Rule(
     name="float32_model",
     title="A model in float32, without autocast",
     means="Products and convolutions run in TF32 for a tenth of the step or more, and hardly any "
-    "in a dtype of 16 or 8 bits. Or a line has products in TF32 beside others of 16 bits.",
+    "in a dtype of 16 or 8 bits. Where most products have 16 bits, each line with products in TF32 "
+    "is reported.",
     because="Tensor cores have twice the peak in bfloat16 that they have in TF32, each operand has "
     "half the bytes, and the fast kernels of attention take no float32 at all.",
     remedy="`torch.autocast('cuda', dtype=torch.bfloat16)` around the forward and the loss. It "

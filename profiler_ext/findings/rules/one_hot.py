@@ -58,7 +58,7 @@ def _is_made(facts: Facts, of_line: Ints) -> bool:
 def _is_weighing(
     facts: Facts, of_line: Ints, functions: set[tuple[str | None, str | None]]
 ) -> bool:
-    """Tell whether a line beside it has a cross entropy that multiplies by probabilities."""
+    """Tell whether a line of these functions is a cross entropy with probabilities."""
     place = facts.place(int(of_line[0]))
     is_near = (place.file, place.function) in functions and _LOSS in _ops(facts, of_line)
     return is_near and any(facts.innermost_op(row) == "aten::mul" for row in of_line.tolist())

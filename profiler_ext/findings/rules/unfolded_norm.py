@@ -34,7 +34,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     summary = "batch norms of inference run by themselves"
     remedy = (
         "torch.nn.utils.fusion.fuse_conv_bn_eval for each pair, or torch.compile with "
-        "torch._inductor.config.freezing = True"
+        "TORCHINDUCTOR_FREEZING=1"
     )
     return (removal(facts, norms, summary, remedy),)
 
