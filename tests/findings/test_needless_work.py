@@ -393,9 +393,10 @@ def test_of_kernels_in_a_row_all_but_the_longest_go():
     assert "F.gelu" in found.remedy
 
 
-def test_two_in_a_row_lose_what_fusing_saves_as_measured_and_a_loss_two_thirds():
-    pair = eager("mul", "add")
-    assert only(uncompiled.RULE, pair).est_saving_ns == int(0.6 * 600 * US)
+def test_two_in_a_row_are_those_of_any_eager_model_and_a_loss_loses_two_thirds():
+    pair = only(uncompiled.RULE, eager("mul", "add"))
+    assert pair.est_saving_ns == int(0.6 * 600 * US)
+    assert pair.remedy.startswith("torch.compile the model")
     loss = only(uncompiled.RULE, eager("_log_softmax", "nll_loss_forward"))
     assert loss.est_saving_ns == 2 * int(2 / 3 * 300 * US)
 
