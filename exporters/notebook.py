@@ -82,10 +82,10 @@ def _sentences(analyses: Sequence[Analysis], result: Findings | None) -> Iterato
         yield tag("p", f"Top recommendation: {_at_stake(top)} {what}")
     wall = sum(row["duration_ns"] for row in rows)
     parts = (
-        f"{percent_text(row['duration_ns'], wall)} {breakdown_label(row)}"
+        f"{breakdown_label(row)} {percent_text(row['duration_ns'], wall)}"
         for row in sorted(rows, key=lambda row: -row["duration_ns"])
     )
-    yield tag("p", text(f"Step {time_text(wall / _spans(analyses))}: {', '.join(parts)}"))
+    yield tag("p", text(f"Recorded step {time_text(wall / _spans(analyses))}: {'; '.join(parts)}"))
 
 
 def _notes(notes: Sequence[str]) -> str:

@@ -168,9 +168,9 @@ RECORDS = (
         drawer=_DRAWER,
     ),
     TableKind(
-        name="between_kernels",
+        name="fusions",
         description="buffers between kernels, and why these were not fused",
-        maker="tables.between_kernels:between_kernels",
+        maker="tables.fusions:fusions",
         keys=("rank", "graph", "buffer", "call_site", "reader_call_site"),
         is_written=True,
         by="fusion",

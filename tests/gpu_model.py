@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.evidence import LineEvidence, Mechanism
 from profiler_ext.records.lineage import Frame, ModuleFrame
-from profiler_ext.records.provenance import CallSite, GraphInstance, Provenance
+from profiler_ext.records.provenance import CallSite, GraphInstance, Intermediate, Provenance
 from profiler_ext.records.vocabulary import CacheState, Phase, SiteKind
 from profiler_ext.records.vocabulary import Level as Lv
 from tests.fx_nodes import changed, fx_node
@@ -66,7 +66,13 @@ GPU_PLACES = (
 )
 
 
-def _graph(index: int, key: str, backward: bool, sites: tuple[CallSite, ...]) -> GraphInstance:
+def _graph(
+    index: int,
+    key: str,
+    backward: bool,
+    sites: tuple[CallSite, ...],
+    intermediates: tuple[Intermediate, ...],
+) -> GraphInstance:
     places = [place for place in GPU_PLACES if place.graph == index and place.node]
     nodes = tuple(
         fx_node(
@@ -91,7 +97,16 @@ def _graph(index: int, key: str, backward: bool, sites: tuple[CallSite, ...]) ->
         compile_ns=2_000_000_000,
         output_module=f"/cache/inductor/{key}.py",
         provenance=Provenance(
-            f"digest{index}", "2.11.0", backward, False, "joint0", None, nodes, sites
+            f"digest{index}",
+            "2.11.0",
+            backward,
+            False,
+            "joint0",
+            None,
+            nodes,
+            sites,
+            intermediates=intermediates,
+            fusion_options=("epilogue_fusion",),
         ),
         nodes=tuple(changed(node, evidence=LineEvidence.COMPILED) for node in nodes),
     )
@@ -110,6 +125,7 @@ GPU_GRAPHS = (
             _site(0, SiteKind.EXTERN, "extern_kernels.addmm", "aten::addmm", "addmm"),
             _site(1, SiteKind.TRITON, "triton_poi_fused__to_copy_gelu_0", None, "gelu", "convert"),
         ),
+        (Intermediate("buf0", 0, 1, 8_388_608, 8_388_608, is_kept=True),),
     ),
     _graph(
         1,
@@ -126,5 +142,6 @@ GPU_GRAPHS = (
             ),
             _site(1, SiteKind.EXTERN, "extern_kernels.mm", "aten::mm", "mm_1"),
         ),
+        (Intermediate("buf3", 0, 1, 4_194_304, 4_194_304, refusal="node2 is extern or nop"),),
     ),
 )

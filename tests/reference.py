@@ -28,6 +28,7 @@ from profiler_ext.records.vocabulary import (
     NOTHING,
     BreakdownCategory,
     CacheState,
+    FusionBarrier,
     IdleCause,
     LaunchKind,
     Level,
@@ -75,6 +76,7 @@ VOCABULARIES: tuple[type[Term], ...] = (
     CompilePhase,
     CompileCache,
     CacheAnswer,
+    FusionBarrier,
     IdleCause,
     Account,
     Match,
@@ -103,6 +105,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     CompilePhase: ("Phases of a compilation", "The time"),
     CompileCache: ("Caches that torch asks for a graph", "The cache"),
     CacheAnswer: ("What a cache answers", "The answer"),
+    FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
     Match: ("How the two sides of a comparison match", "The row"),
     Verdict: ("What a difference came to", "The row"),
@@ -116,6 +119,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
+        FusionBarrier,
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
         *(Account, Match, Verdict, Outcome),
     )

@@ -121,7 +121,10 @@ For example, a ConvNeXt-T on an H200 with one block left in float32: `unlike_sib
   (`--skip 5`, `skip=5`), and so does a schedule with `wait=4` or more. With fewer, waiting for the
   CPU is estimated, and rules about kernels ignore launches that the device waited for in the
   recording.
-- Findings that count the same time **say so** (`overlaps_with`): do not add their times.
+- **No time is counted twice.** The largest finding counts a launch's time, or idle time, first, and
+  a smaller one only what is left; it says which they are (`overlaps_with`) and how much they count
+  of its own (`counted by other findings`). `launch_bound`, `uncompiled` and `dtype_conversion` come
+  last. So all findings of a step together are no more than the step.
 - Findings below {least:.0%} of a step and 20 us, or below a tenth of a second that each process
   spends once, are **not reported**. A rule that could not be applied says why. A session without
   findings says so.

@@ -21,9 +21,8 @@ from profiler_ext.exporters.views.formatting import (
 )
 from profiler_ext.exporters.views.rooflines import roofline_text, savings_text, work_text
 from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence, LineEvidence, SiteEvidence
-from profiler_ext.records.fusion_barriers import FusionBarrier
 from profiler_ext.records.recording import Settings
-from profiler_ext.records.vocabulary import Phase, Term
+from profiler_ext.records.vocabulary import FusionBarrier, Phase, Term
 
 _SHOWN_STEPS = 8
 _MIN_KNOWN, _MOSTLY_KNOWN = 0.0005, 0.9

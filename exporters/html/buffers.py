@@ -16,8 +16,8 @@ from profiler_ext.exporters.views.between import barrier_name
 from profiler_ext.exporters.views.findings import kernel_name
 from profiler_ext.exporters.views.formatting import short_path, time_text
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.fusion_barriers import FusionBarrier
 from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import FusionBarrier
 from profiler_ext.rooflines.intermediates import PassedBuffer, Side, passed_buffers
 
 _WIDTH, _HEIGHT, _KERNELS_HEIGHT = 1000, 150, 14

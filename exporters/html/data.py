@@ -132,7 +132,8 @@ class Layers:
 
     def __init__(self, pools: Pools, sites: Sequence[Site]) -> None:
         self._paths = [path for path, _ in pools.modules.values()]
-        classes = dict(pools.modules.values())
+        # A collective's place has the layer that it serves, and not its class
+        classes = {path: name for path, name in pools.modules.values() if name}
         self._folds = folded_paths(inclusive_times(dict.fromkeys(self._paths, 0)), classes)
         modules = [row[_MODULE] for row in pools.places.values()]
         self._module = [np.array([modules[p] for p in site.places], np.int64) for site in sites]

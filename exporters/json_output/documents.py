@@ -120,7 +120,7 @@ class FindingEntry(Part, frozen=True, kw_only=True):
     confidence: Annotated[str, about("measured, estimated or upper_bound")]
     evidence: list[Figure]
     remedy: str
-    overlaps_with: Annotated[list[str], about("rules that count the same time (do not add them)")]
+    overlaps_with: Annotated[list[str], about("larger ones that count part of its time, which is left out here")]
     page: str
 
 

@@ -126,7 +126,7 @@ class NotFusedRow(Part, frozen=True, kw_only=True):
     file: str | None
     line: int | None
     module: Annotated[str | None, about("numbers of layers alike are `*`")]
-    barrier: Annotated[str, about("why the two are not fused, as between_kernels has it")]
+    barrier: Annotated[str, about("why the two are not fused, as fusions has it")]
     reason: str
     buffers: int
     read_bytes: Annotated[int, about("what is loaded of them each time")]

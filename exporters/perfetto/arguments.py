@@ -20,11 +20,14 @@ from profiler_ext.exporters.perfetto.annotations import (
 )
 from profiler_ext.exporters.perfetto.encoding import Shared
 from profiler_ext.exporters.perfetto.rates import Rates
+from profiler_ext.exporters.views.between import barrier_name
 from profiler_ext.kineto import launch_shapes, raw_events, recording
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Interned, Ints, MaskedInts
+from profiler_ext.rooflines.intermediates import passed_buffers
 
 CollectiveNames = dict[str, str | None]
+_SHOWN_BUFFERS = 4
 _REPORTED = {
     "grid": "grid",
     "block": "block",
@@ -188,6 +191,7 @@ class LaunchArgumentColumns:
         self._rates = rates
         self._texts = texts
         self.parts = launch_parts.PartColumns(analysis)
+        self._not_fused = _not_fused(analysis)
 
     def keys(self) -> Iterator[tuple[object, ...]]:
         """Yield for each launch a key of its constant arguments."""
@@ -264,6 +268,7 @@ class LaunchArgumentColumns:
             "compile_id": graph.compile_id,
             "call_site": optional(self._launches.call_site, row),
             "generated_code": graph.output_module,
+            "not_fused": self._not_fused.get((number, optional(self._launches.call_site, row))),
         }
 
     def _where(self, row: int) -> dict[str, Argument | None]:
@@ -279,6 +284,22 @@ class LaunchArgumentColumns:
             "seq_nrs": list(dict.fromkeys(seq_nrs)),
             "source_paths": launch_parts.distinct(places, path_text),
         }
+
+
+def _not_fused(analysis: Analysis) -> Mapping[tuple[int, int | None], list[str]]:
+    """Return with which kernels each call site exchanges its largest buffers, and why."""
+    texts: dict[tuple[int, int | None], list[str]] = {}
+    for each in passed_buffers(analysis):
+        size = f"{each.passed.read_bytes / 1e6:,.2f} MB"
+        why = barrier_name(each.barrier, each.reason)
+        for side, other, does in (
+            (each.writer, each.reader, f"stores {size} for"),
+            (each.reader, each.writer, f"loads {size} of"),
+        ):
+            own = texts.setdefault((each.graph, side.site.ordinal), [])
+            if len(own) < _SHOWN_BUFFERS:
+                own.append(f"{does} {other.site.kernel}: {why}")
+    return texts
 
 
 def path_text(place: Place) -> str | None:

@@ -11,6 +11,7 @@ from profiler_ext.exporters.tables.files import (
     write_csv,
     write_parquet,
 )
+from profiler_ext.exporters.tables.fusions import fusions
 from profiler_ext.exporters.tables.idle import idle_by_cause, idle_by_line
 from profiler_ext.exporters.tables.kernels import by_kernel, by_site
 from profiler_ext.exporters.tables.overview import (
@@ -59,6 +60,7 @@ __all__ = [
     "fraction_at",
     "fraction_linked_to_forward",
     "fraction_of",
+    "fusions",
     "gap_times_ns",
     "graph_phase",
     "graphs",

@@ -15,6 +15,7 @@ _EACH, _EACH_WIDTH = "each (least - most)", 26
 _LEAST_NAME = 22
 _SHOWN_OUTLIERS = 3
 _INDENT = "  "
+_OUTLIER, _OF_MEDIAN = "! ", " the median"
 
 
 def module_table(drawing: Drawing) -> console.Table:
@@ -32,13 +33,20 @@ def module_table(drawing: Drawing) -> console.Table:
         *tables.roofline_numbers(drawn, drawing.console.width),
     ]
     names = [
-        Name("module", [row["label"] for row in drawn], formatting.middle, _LEAST_NAME),
+        Name("module", [row["label"] for row in drawn], _cut, _LEAST_NAME),
         Name("class", [row["class"] for row in drawn], formatting.middle, 0, 16),
     ]
     table = table_of(drawn, names, numbers, drawing.console.width)
     for line, row in zip(table.rows, drawn, strict=True):
         line.style = row.get("style", "")
     return table
+
+
+def _cut(label: str, width: int) -> str:
+    """Cut a name in its middle; an outlier first loses what its name and factor do without."""
+    if len(label) > width and label.lstrip().startswith(_OUTLIER):
+        label = label.lstrip().removesuffix(_OF_MEDIAN)
+    return formatting.middle(label, width)
 
 
 def _parts(row: Row) -> dict[str, float]:
@@ -107,9 +115,9 @@ class _Tree:
 
     def _of_outlier(self, outlier: modules.Outlier, at: int) -> dict[str, Any]:
         ratio = outlier.inclusive_ns / outlier.median_ns if outlier.median_ns else 0
-        ratio_text = f"{ratio:.1f} times the median" if ratio else "the others take no time"
+        ratio_text = f"{ratio:.1f}x{_OF_MEDIAN}" if ratio else "the others take no time"
         return {
-            "label": f"{_INDENT * at}! {outlier.path}: {ratio_text}",
+            "label": f"{_INDENT * at}{_OUTLIER}{outlier.path}: {ratio_text}",
             "class": "",
             "duration_ns": outlier.inclusive_ns,
             "per_step_ns": outlier.inclusive_ns * self._of_step,

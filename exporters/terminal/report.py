@@ -190,7 +190,7 @@ def print_top(report: Report, table: tables.Table, console: Console, filters: Fi
         all_ns = _time_of(report.table(kind.name))
         console.print(Text(summary.filters_text(filters, _time_of(table), all_ns)))
     if not len(table):
-        console.print(Text(f"nothing to show by {kind.by}: {kind.description}"))
+        console.print(Text(f"no rows by {kind.by} ({kind.description})"))
         return
     of_wall: Filters = {"step": filters.get("step"), "rank": filters.get("rank")}
     wall_ns = int(report.table("coverage", **of_wall)["duration_ns"].sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.records.fusion_barriers import FusionBarrier
+from profiler_ext.records.vocabulary import FusionBarrier
 
 
 def barrier_name(barrier: str, reason: str) -> str:

@@ -6,15 +6,15 @@ A command's module is imported when the command runs, and imports what it needs 
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from keyword import iskeyword
 from types import ModuleType
 
 from profiler_ext.cli.common import FAILED, STDOUT_CLOSED, Parser, help_group, print_message
+from profiler_ext.collector import without_collector
 from profiler_ext.errors import ProfilerExtError, StdoutClosedError
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.signals import cleaned_up_on_signal
@@ -35,20 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] in _LONG_LIVED:
         return _run(words, arguments)
-    with _without_collector():
+    with without_collector():
         return _run(words, arguments)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Keep Python from looking for cycles; records have none, and looking takes a third of it."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _run(words: Sequence[str], arguments: Sequence[str] | None) -> int:

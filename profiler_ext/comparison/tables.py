@@ -192,10 +192,10 @@ def _first(subjects: Sequence[Subject], row_of: Ints, rows: int) -> tuple[Subjec
 
 
 def _phases(parts: Parts, row: Ints, rows: int) -> Ints:
-    # The last column sums what has no phase.
-    phases = [PHASES.index(vocabulary.Phase(s.phase)) if s.phase else -1 for s in parts.subjects]
+    none = len(PHASES)  # the last column sums what has no phase
+    phases = [PHASES.index(vocabulary.Phase(s.phase)) if s.phase else none for s in parts.subjects]
     phase = np.array(phases, np.int64)[parts.subject]
-    return share_sums.sum_by((row, phase), parts.duration_ns, rows, len(PHASES) + 1)[:, :-1]
+    return share_sums.sum_by((row, phase), parts.duration_ns, rows, none + 1)[:, :-1]
 
 
 def _modules(parts: Parts, row: Ints, rows: int) -> tuple[dict[str, int], ...]:

@@ -26,7 +26,9 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned, Ints, flag_rows
 
 NO_ROW = -1
+_LONG_NS = 500_000  # an event is not recorded for so long
 _QUEUED_NS = 20_000  # a launch that begins this long after it was enqueued waited for others
+_NONE: Ints = np.empty(0, np.int64)
 Rows = npt.NDArray[np.bool_]
 # Steps whose replay as they were recorded is off by more than this part are not understood
 MAX_REPLAY_ERROR: Final = 0.1
@@ -38,7 +40,7 @@ Floats = npt.NDArray[np.float64]
 PROFILING_SLOWDOWN: Final = 1.45
 # With this many steps one outlier does not move the median
 MIN_UNPROFILED_STEPS: Final = 3
-_MAX_SLOWDOWN = 3.0
+MAX_SLOWDOWN: Final = 3.0
 _NEAR = 1.05  # steps differ from each other by as much
 _OUTLIER_RATIO = 2  # a step above this multiple of the median is an outlier
 
@@ -183,11 +185,16 @@ class Remedied:
 class Replay:
     """The steps of a recording on one device, to be replayed.
 
+    Args:
+        slows_all: whether the recording slowed also what the CPU did for long at a stretch.
+
     Attributes:
         recorded_ns: the usual step as recorded, from one to the next on the device.
     """
 
-    def __init__(self, analysis: Analysis, pace: CriticalPath, device: int) -> None:
+    def __init__(
+        self, analysis: Analysis, pace: CriticalPath, device: int, *, slows_all: bool = False
+    ) -> None:
         start_ns = np.minimum(pace.enqueued_ns, analysis.launches.start_ns)
         self._begin_ns = analysis.steps[0].cpu_start_ns
         is_own = (analysis.launches.device == device) & (start_ns >= self._begin_ns)
@@ -201,7 +208,8 @@ class Replay:
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
         self._launch_delay_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
         self._waits = _waits(analysis, start_ns, copies)
-        self._work_ns, self._waited = self._worked_ns(self._start_ns), self._number(self._start_ns)
+        self._unslowed = _unslowed_spans(analysis) if not slows_all else (_NONE, _NONE)
+        self._waited = self._number(self._start_ns)
         self._steps = np.array([(each.cpu_start_ns, each.cpu_end_ns) for each in analysis.steps]).T
         self._of_steps = np.searchsorted(self._start_ns, self._steps[1], side="right")
         through_ns = (analysis.launches.start_ns + analysis.launches.duration_ns)[rows]
@@ -220,17 +228,43 @@ class Replay:
     def step_ns(self, slowdown: float, remedied: Remedied | None = None) -> int:
         """Return the usual step's time on the device in a replay, with a remedy if given."""
         # The CPU is ahead by more or less, so its own steps vary more.
-        work_ns, wait_work_ns, busy_ns = self._after(remedied)
-        at_launch = work_ns / slowdown + self._launch_delay_ns
+        work_ns, wait_work_ns, busy_ns = self._after(slowdown, remedied)
+        at_launch = work_ns + self._launch_delay_ns
         counts = remedied.waits if remedied is not None and remedied.waits is not None else None
-        waited = self._waited_ns(at_launch, wait_work_ns / slowdown, busy_ns, counts)
+        waited = self._waited_ns(at_launch, wait_work_ns, busy_ns, counts)
         ready_ns, run_ns = at_launch + waited[self._waited], np.cumsum(busy_ns)
         return self._usual(np.maximum.accumulate(ready_ns - run_ns + busy_ns) + run_ns)
 
-    def _after(self, remedied: Remedied | None) -> tuple[Floats, Floats, Floats]:
+    def kept(self, begin_ns: Ints, end_ns: Ints, slowdown: float) -> Floats:
+        """Return the part of the CPU's work before each launch that is not in some spans.
+
+        The spans are in order and do not overlap; one number for each launch of the analysis.
+        """
+        bounds = self._work(np.ravel([begin_ns, end_ns], order="F"), slowdown)
+        gone = np.cumsum(np.diff(bounds)[::2])
+        at = np.append(0.0, np.ravel([np.append(0, gone[:-1]), gone], order="F"))
+        work = self._work(self._start_ns, slowdown)
+        gone_before = np.interp(work, np.append(0.0, bounds), at)
+        since = np.diff(work, prepend=0.0)
+        result = np.ones(self._count)
+        gone_since = np.diff(gone_before, prepend=0.0)
+        result[self._rows] = 1 - gone_since / np.maximum(since, np.maximum(gone_since, 1))
+        return result
+
+    def _work(self, times_ns: Ints, slowdown: float) -> Floats:
+        """Return the CPU's work until each time, as long as it takes without a recording."""
+        worked_ns = self._worked_ns(times_ns)
+        begins, ends = (self._worked_ns(each) for each in self._unslowed)
+        sums = np.append(0, np.cumsum(ends - begins))
+        bounds = np.append(0, np.ravel([begins, ends], order="F"))
+        known = np.append(0, np.ravel([sums[:-1], sums[1:]], order="F"))
+        unslowed: Floats = np.interp(worked_ns, bounds, known)
+        return (worked_ns - unslowed) / slowdown + unslowed
+
+    def _after(self, slowdown: float, remedied: Remedied | None) -> tuple[Floats, Floats, Floats]:
         """Return the CPU's work until each launch and wait, and the launches' device time."""
-        wait_work_ns = self._worked_ns(self._waits.start_ns).astype(np.float64)
-        work_ns, busy_ns = self._work_ns.astype(np.float64), self._busy_ns.astype(np.float64)
+        wait_work_ns = self._work(self._waits.start_ns, slowdown)
+        work_ns, busy_ns = self._work(self._start_ns, slowdown), self._busy_ns.astype(np.float64)
         if remedied is None or not len(self._rows):
             return work_ns, wait_work_ns, busy_ns
         gone = 1 - remedied.cpu[self._rows]
@@ -258,10 +292,9 @@ class Replay:
                 upper = middle
         return upper
 
-    @property
-    def worked_ns(self) -> int:
-        """The CPU's working time in the usual step, without waits for values or copies."""
-        begins, ends = self._worked_ns(self._steps).reshape(2, -1)
+    def worked_ns(self, slowdown: float) -> int:
+        """Return the CPU's working time in the usual step, without waits for values or copies."""
+        begins, ends = self._work(self._steps, slowdown).reshape(2, -1)
         return int(median_low((ends - begins).tolist()))
 
     @property
@@ -306,6 +339,20 @@ class Replay:
 
 def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _unslowed_spans(analysis: Analysis) -> tuple[Ints, Ints]:
+    """Return the spans in which the CPU did one thing for long: a recording does not slow those.
+
+    It costs where events begin and end. A kernel of the CPU, the garbage collector or a call into
+    C for half a millisecond takes as long without it.
+    """
+    events = analysis.recording.trace.events
+    rows = np.flatnonzero(flag_rows(events.category, classify.is_on_cpu))
+    times_ns = np.unique(np.append(events.start_ns[rows], events.end_of(rows)))
+    times_ns = times_ns[times_ns >= analysis.steps[0].cpu_start_ns]
+    is_long = np.diff(times_ns) >= _LONG_NS
+    return times_ns[:-1][is_long], times_ns[1:][is_long]
 
 
 def _awaited_copies(analysis: Analysis, pace: CriticalPath) -> Ints:
@@ -394,7 +441,7 @@ def unprofiled_step(
     if fills:  # which only shows that the CPU is fast enough
         slowdown = max(slowdown or PROFILING_SLOWDOWN, PROFILING_SLOWDOWN)
     if replay is not None and slowdown is not None:
-        cpu_ns = int(replay.worked_ns / slowdown)
+        cpu_ns = replay.worked_ns(slowdown)
     return Training(
         is_known=True,
         is_device_bound=fills,
@@ -419,7 +466,7 @@ def unprofiled_steps_ns(
     usual_ns = median_low(before_ns)
     typical_ns = tuple(each for each in before_ns if each <= _OUTLIER_RATIO * usual_ns)
     usual_ns = median_low(typical_ns)
-    least_ns = 0 if on_device else recorded.cpu_ns / _MAX_SLOWDOWN
+    least_ns = 0 if on_device else recorded.cpu_ns / MAX_SLOWDOWN
     if not least_ns <= usual_ns <= _NEAR * recorded.step_ns:
         return ()
     if on_device:
@@ -431,7 +478,7 @@ def _slowed(replay: Replay, step_ns: int) -> float | None:
     """Return the CPU's slowdown; ``None`` where none gives that step."""
     # Near the fastest CPU only its waits count, and the steps before do not tell its speed: an
     # estimate does.
-    slowdown = replay.slowdown(step_ns, _MAX_SLOWDOWN)
-    if slowdown is None and replay.step_ns(_MAX_SLOWDOWN) <= (1 + MAX_REPLAY_ERROR) * step_ns:
+    slowdown = replay.slowdown(step_ns, MAX_SLOWDOWN)
+    if slowdown is None and replay.step_ns(MAX_SLOWDOWN) <= (1 + MAX_REPLAY_ERROR) * step_ns:
         return PROFILING_SLOWDOWN
     return slowdown

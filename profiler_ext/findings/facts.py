@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median_low
 from typing import Final
 
@@ -172,7 +172,12 @@ class Facts:
             return None
         devices, number = np.unique(self.launches.device, return_inverse=True)
         device = int(devices[np.bincount(number, self._profiled_critical_path.busy_ns).argmax()])
-        replay = critical_path.Replay(self.analysis, self._profiled_critical_path, device)
+        make = partial(critical_path.Replay, self.analysis, self._profiled_critical_path, device)
+        replay, before_ns = make(), self._unprofiled_steps_ns
+        most = critical_path.MAX_SLOWDOWN
+        # Steps before that no such replay gives show that long work was slowed, too
+        if before_ns and replay.slowdown(median_low(before_ns), most) is None:
+            replay = make(slows_all=True)
         return replay if replay.is_accurate else None
 
     @cached_property

@@ -7,16 +7,16 @@ its launches are merged, on top of the groups with a larger one, so that no time
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from dataclasses import dataclass
 from functools import partial
 from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.critical_path import NO_ROW, Floats, Remedied
+from profiler_ext.findings.code_of_lines import constant_lines, is_independent
+from profiler_ext.findings.cpu_work import work_of_cpu
+from profiler_ext.findings.critical_path import NO_ROW, Floats
 from profiler_ext.findings.facts import (
     FUSED_AWAY,
     CannotJudge,
@@ -29,6 +29,13 @@ from profiler_ext.findings.facts import (
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.groups import (
+    Kind,
+    LaunchGroup,
+    Replayed,
+    replayed_in_turn,
+    saved_by_graphs_ns,
+)
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Interned, Ints, flag_rows
@@ -49,39 +56,11 @@ _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
 _JOINS = frozenset({"aten::cat", "aten::concat", "aten::hstack", "aten::stack", "aten::vstack"})
 # The backward of a part of a tensor, which writes zeros for all of it in each round
 _WHOLE_GRADIENTS = frozenset({"aten::new_zeros", "aten::select_backward", "aten::slice_backward"})
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_OUTSIDE_BACKWARD = (Phase.FORWARD, Phase.OTHER)
 
 
 _Line = tuple[str | None, int | None, str | None]
 _Function = tuple[str | None, str | None, str | None]
-
-
-class Kind(Enum):
-    """Whose launches a group has."""
-
-    OPTIMIZER = auto()  # an optimizer that updates parameters one by one
-    TENSORS = auto()  # a loop over tensors outside of forward and backward
-    CALLS = auto()  # a loop in a forward, also over the modules of a list
-    EAGER = auto()  # what runs eagerly next to compiled graphs
-    READS = auto()  # reads of single values, for which the CPU waits
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchGroup:
-    """Launches that one change would merge."""
-
-    kind: Kind
-    location: Location  # the line with most of them
-    launches: Ints
-    count: int  # of parameters, tensors or calls a step
-    cpu_kept: Floats | float  # the part of the CPU's time since the launch before that is left
-    busy_kept: Floats | float  # the part of the device's time
-    waits: Rows | None = None  # those of ``Replay.waits`` that go with them; ``None`` for none
-    saving_ns: int = 0
-
-    def idle(self, facts: Facts) -> Ints:
-        """Return the pieces of idle time that its launches ended."""
-        return facts.idle_before(self.launches)
 
 
 def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
@@ -89,9 +68,19 @@ def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
     return _once(facts).groups
 
 
+def groups_of(facts: Facts, *kinds: Kind) -> list[LaunchGroup]:
+    """Return the groups of some kinds that save anything."""
+    return [each for each in launch_groups(facts) if each.kind in kinds and each.saving_ns]
+
+
 def idle_without_ns(facts: Facts) -> int:
     """Return the device's idle time in a step without all groups, in a replay."""
     return _once(facts).idle_ns
+
+
+def graphs_save_ns(facts: Facts) -> int | None:
+    """Return what CUDA graphs of forward and backward save of the step without all groups."""
+    return saved_by_graphs_ns(facts, _once(facts))
 
 
 def lines_that_wait(facts: Facts) -> dict[Location, Ints]:
@@ -119,8 +108,11 @@ def waits_of_calls(facts: Facts) -> set[tuple[str | None, int | None]]:
     return {(places[each].file, places[each].line) for each in np.unique(at).tolist()}
 
 
-def _once(facts: Facts) -> _Replayed:
-    return facts.analysis.derived.once("launch groups", lambda: _replayed(facts))
+def _once(facts: Facts) -> Replayed:
+    def replayed() -> Replayed:
+        return replayed_in_turn(facts, [*work_of_cpu(facts), *_groups(facts)])
+
+    return facts.analysis.derived.once("launch groups", replayed)
 
 
 def candidates_of(
@@ -165,47 +157,6 @@ def _of_waits(facts: Facts, group: LaunchGroup) -> tuple[Figure, ...]:
     return (Figure("waits for the device in them", count),)
 
 
-@dataclass(frozen=True, slots=True)
-class _Replayed:
-    """The groups with their savings, and the step that is left without all of them."""
-
-    groups: tuple[LaunchGroup, ...]
-    idle_ns: int  # of the device in that step
-
-
-def _replayed(facts: Facts) -> _Replayed:
-    """Replay the step without one group after the other, that of the largest saving first."""
-    replay, slowdown = facts.replay, facts.training.slowdown
-    if replay is None:
-        return _Replayed((), facts.idle_ns)
-
-    def step_ns(each: Remedied) -> tuple[int, int]:
-        busy_ns = facts.busy_ns * _busy_part(facts, each)
-        return max(replay.step_ns(slowdown, each), int(busy_ns)), int(busy_ns)
-
-    groups, left, now = [], list(_groups(facts)), replay.unchanged
-    now_ns, busy_ns = step_ns(now)
-    while left:
-        after = [now.joined(_remedied(facts, each)) for each in left]
-        took_ns = [step_ns(each) for each in after]
-        best = min(range(len(left)), key=lambda at: took_ns[at])
-        groups.append(replace(left.pop(best), saving_ns=max(now_ns - took_ns[best][0], 0)))
-        now, now_ns, busy_ns = after[best], min(now_ns, took_ns[best][0]), took_ns[best][1]
-    return _Replayed(tuple(groups), max(now_ns - busy_ns, 0))
-
-
-def _busy_part(facts: Facts, remedied: Remedied) -> float:
-    duration_ns = np.where(facts.launches.in_steps, facts.launches.duration_ns, 0)
-    return float((duration_ns * remedied.busy).sum() / max(int(duration_ns.sum()), 1))
-
-
-def _remedied(facts: Facts, group: LaunchGroup) -> Remedied:
-    """Return what is left once a group's launches are merged."""
-    cpu, busy = np.ones(len(facts.launches)), np.ones(len(facts.launches))
-    cpu[group.launches], busy[group.launches] = group.cpu_kept, group.busy_kept
-    return Remedied(cpu, busy, None if group.waits is None else ~group.waits)
-
-
 def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     launches = facts.launches
     # The CPU launches a whole CUDA graph at once
@@ -218,7 +169,28 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     else:
         in_model = [*_call_loops(facts, eager), *_module_loops(facts, eager)]
     yield from in_model
+    yield from _constants(facts, eager)
     yield from _reads(facts, eager, [each.waits for each in in_model if each.waits is not None])
+
+
+def _constants(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of lines that compute a tensor from sizes alone, by function."""
+    lines: dict[tuple[str | None, str | None], dict[int, str]] = {}
+    for place in (facts.analysis.places[at] for at in np.unique(facts.main_place[launches])):
+        if place.line is not None and place.code and place.phase in _OUTSIDE_BACKWARD:
+            lines.setdefault((place.file, place.function), {})[place.line] = place.code
+    for (file, function), codes in lines.items():
+        constant = constant_lines(codes)
+        if constant:
+            own = launches[_placed(facts, launches, partial(_is_in, file, function, constant))]
+            count = _usual_count(facts, own)
+            if count:
+                yield LaunchGroup(Kind.CONSTANTS, _busiest(facts, own), own, count, 0.0, 0.0)
+
+
+def _is_in(file: str | None, function: str | None, lines: Container[int], place: Place) -> bool:
+    is_own = (place.file, place.function) == (file, function) and place.line in lines
+    return is_own and place.phase in _OUTSIDE_BACKWARD
 
 
 def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGroup]:
@@ -301,9 +273,17 @@ def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     for own in _by_function(facts, launches):
         if facts.launches_per_step(own) >= _MIN_TENSORS:
             count = _usual_count(facts, own)
-            if count >= _MIN_TENSORS:
+            if count >= _MIN_TENSORS and _is_dense(facts, own, count):
                 merged = _merged(facts, own)
                 yield LaunchGroup(Kind.TENSORS, _busiest(facts, own), own, count, 0.1, merged)
+
+
+def _is_dense(facts: Facts, launches: Ints, count: int) -> bool:
+    """Tell whether so many rounds launch little else, as a loop around a model would."""
+    enqueued_ns, step = facts.pace.enqueued_ns, facts.launches.step[launches].filled(-1)
+    ordered = np.sort(enqueued_ns)
+    own = [np.searchsorted(ordered, enqueued_ns[launches[step == at]]) for at in np.unique(step)]
+    return median_low([int(np.ptp(each)) for each in own]) <= _MAX_BODY_LAUNCHES * count
 
 
 def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
@@ -385,7 +365,7 @@ def _module_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
             is_joined[call] = is_joined.get(call, False) or joins
     for call, items in lists.items():
         rounds = median_low(map(len, items.values()))
-        if rounds >= _MIN_CALLS and _is_independent(call.code, is_joined=is_joined[call]):
+        if rounds >= _MIN_CALLS and is_independent(call.code, is_joined=is_joined[call]):
             rows = launches[np.isin(of_launch, own[call])]
             where = Location(call.caller.file, call.line, call.code)
             yield _calls(facts, where, rows, (rounds, len(items)), _merged(facts, rows))
@@ -417,63 +397,29 @@ def _calls_of_lists(
                 yield _CallLine(caller, frame.line, frame.code), parts[:end]
 
 
-def _is_independent(code: str | None, *, is_joined: bool) -> bool:
-    """Tell by a line's text whether none of its calls takes what another returned."""
-    # is_joined: its function joins a list of tensors. ``x = layer(x)`` and what cannot be read are
-    # no such lines.
-    statement = _statement(code or "")
-    if statement is None:
-        return False
-    loops = [each for each in ast.walk(statement) if isinstance(each, _COMPREHENSIONS)]
-    if any(map(_calls_its_targets, loops)):
-        return True
-    if isinstance(statement, ast.AugAssign):
-        return not _names(statement.target) & _names(statement.value)
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not is_joined or not isinstance(call, ast.Call):
-        return False
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "append":
-        return not _names(call.func.value) & {name for each in call.args for name in _names(each)}
-    return True  # the element of a comprehension that takes several lines
-
-
-def _statement(code: str) -> ast.stmt | None:
-    """Return the innermost statement of a line; ``None`` where it is no whole one."""
-    try:
-        parsed = ast.parse(code.strip()).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return (parsed[0].body[0] if isinstance(parsed[0], ast.For) else parsed[0]) if parsed else None
-
-
-def _calls_its_targets(loop: ast.AST) -> bool:
-    """Tell whether a comprehension calls what it loops over, or what that selects."""
-    generators: list[ast.comprehension] = getattr(loop, "generators", [])
-    targets = {name for each in generators for name in _names(each.target)}
-    called = [each.func for each in ast.walk(loop) if isinstance(each, ast.Call)]
-    return any(_names(each) & targets for each in called if not isinstance(each, ast.Attribute))
-
-
-def _names(node: ast.AST) -> set[str]:
-    """Return the names in an expression, without ``self``."""
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"self"}
-
-
 def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
     """Return the places that one forward runs often, one time soon after the other."""
-    is_forward = facts.launches.phase.where(Phase.FORWARD)[launches]
-    forward, run = launches[is_forward], np.cumsum(~is_forward)[is_forward]
+    # What needs no gradient, a mask say, is of no phase, and may be between a loop's others
+    phase = facts.launches.phase
+    is_forward = phase.where(Phase.FORWARD)[launches]
+    is_other = ~is_forward & ~phase.where(Phase.OTHER)[launches]
+    forward, run = launches[is_forward], np.cumsum(is_other)[is_forward]
     place, ops = facts.main_place[forward], _ops(facts, forward).codes
     event = facts.launches.op_event[forward].filled(NO_ROW)
+    places = facts.analysis.places
     calls: dict[tuple[int, int], dict[int, set[int]]] = {}
     spans: dict[tuple[int, int], tuple[int, int]] = {}
+    # With four products in it a line is no loop: its rounds are those of all its ops
+    of_lines: dict[tuple[_Line, int], dict[int, set[int]]] = {}
     rows = zip(*(column.tolist() for column in (place, run, ops, event)), strict=True)
     for position, (at, of_run, op, of) in enumerate(rows):
         calls.setdefault((at, of_run), {}).setdefault(op, set()).add(of)
+        of_lines.setdefault((_line(places[at]), of_run), {}).setdefault(op, set()).add(of)
         spans[at, of_run] = spans.get((at, of_run), (position, 0))[0], position
     repeated: dict[Place, int] = {}
     for (at, of_run), by_op in calls.items():
-        count, where = _least_frequent(_lengths(by_op)), facts.analysis.places[at]
+        where, of_line = places[at], of_lines[_line(places[at]), of_run]
+        count = min(_least_frequent(_lengths(by_op)), _least_frequent(_lengths(of_line)))
         first, last = spans[at, of_run]
         # With more launches from one time to the next it is no loop in a model, but one around it.
         is_loop = count >= _MIN_CALLS and last - first <= _MAX_BODY_LAUNCHES * count

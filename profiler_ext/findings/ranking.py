@@ -11,7 +11,6 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, facts_of
 from profiler_ext.findings.finding import (
-    NOWHERE,
     ON_RANKS,
     Figure,
     FigureUnit,
@@ -34,6 +33,7 @@ MIN_SAVING_NS: Final = {
     SavingPer.PROCESS: 100_000_000,
 }
 _MAX_SHARED_FRACTION = 0.5
+_ALL = 0.999
 _Judged = tuple[Rule, Candidate]
 _Counted = tuple[Ints, Ints]
 
@@ -53,7 +53,8 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
             capped = (_capped(each, facts) for each in verdict)
             candidates += [(rule, each) for each in capped if _is_significant(each, facts)]
     known_ns = facts.training.step_ns if analysis.steps and facts.training.is_known else None
-    ranked = _ranked(_counted_once(candidates, facts), facts, rank)
+    apart = once_in_step(_counted_once(candidates, facts), facts)
+    ranked = _ranked([each for each in apart if _is_significant(each[1], facts)], facts, rank)
     return Findings(ranked, tuple(unjudged), judged, facts.step_ns, known_ns)
 
 
@@ -112,7 +113,7 @@ def _capped(candidate: Candidate, facts: Facts) -> Candidate:
 
 
 def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
-    """Count the time of each launch for one finding, and no more than a step in all."""
+    """Count the time of each launch for one finding."""
     # That of a special rule before a general one's, then what the rule or the finding saves more
     by_rule: Counter[str] = Counter()
     for rule, candidate in candidates:
@@ -128,28 +129,12 @@ def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
         if _is_significant(own, facts):
             result.append((rule, own))
             counted = np.union1d(counted, own.launches) if counts else counted
-    return _within_step(result, facts)
+    return result
 
 
 def _counts_launches(candidate: Candidate) -> bool:
     # Idle time beside launches is not that of the launches
     return candidate.saving_per is SavingPer.STEP and not len(candidate.idle)
-
-
-def _within_step(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
-    """Limit what all findings save to the step: those of a place first, the larger first."""
-    left_ns, result = facts.training.step_ns, []
-    order = sorted(
-        candidates, key=lambda each: (each[1].location == NOWHERE, -each[1].est_saving_ns)
-    )
-    for rule, candidate in order:
-        own = candidate
-        if candidate.saving_per is SavingPer.STEP:
-            own = _reduced(candidate, candidate.est_saving_ns - left_ns)
-            left_ns -= own.est_saving_ns
-        if _is_significant(own, facts):
-            result.append((rule, own))
-    return result
 
 
 def _without(candidate: Candidate, counted: Ints, facts: Facts) -> Candidate:
@@ -173,6 +158,67 @@ def _reduced(candidate: Candidate, other_ns: int) -> Candidate:
         est_saving_ns=candidate.est_saving_ns - other_ns,
         evidence=(*candidate.evidence, other),
     )
+
+
+def once_in_step(judged: Sequence[_Judged], facts: Facts) -> list[_Judged]:
+    """Leave each stake what no larger one counts, so that all together are no more than a step.
+
+    Each launch has its time once, and so has the device's idle time. Rules of the rest come last.
+    """
+    per_step = [each for each in judged if each[1].saving_per is SavingPer.STEP]
+    others = [each for each in judged if each[1].saving_per is not SavingPer.STEP]
+    per_step.sort(key=lambda each: (each[0].takes_rest, -each[1].est_saving_ns))
+    left = _TimeLeft(facts)
+    return [*((rule, left.taken_by(each)) for rule, each in per_step), *others]
+
+
+class _TimeLeft:
+    """The time of the usual step that no finding counts as yet."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._busy_ns = facts.launches.duration_ns.astype(np.float64)
+        step_ns = max(facts.training.step_ns, facts.busy_ns)
+        self._idle_ns = max(facts.idle_ns, step_ns - facts.busy_ns)
+        self._step_ns = step_ns
+
+    def taken_by(self, candidate: Candidate) -> Candidate:
+        """Count a candidate's time; return it with what was left of that."""
+        launches, wanted_ns = np.unique(candidate.launches), candidate.est_saving_ns
+        is_critical = self._facts.pace.is_critical[launches]
+        if not len(candidate.idle) and not len(launches):
+            taken_ns = wanted_ns  # a part of the whole step
+        elif len(candidate.idle):
+            taken_ns = self._busy_of(launches, min(candidate.busy_ns, wanted_ns))
+            taken_ns += self._idle_of(wanted_ns - min(candidate.busy_ns, wanted_ns))
+        else:  # where a step waits for the CPU, a launch costs more than its time on the device
+            taken_ns = self._busy_of(launches[is_critical], wanted_ns)
+            taken_ns += self._idle_of(wanted_ns - taken_ns)
+            taken_ns += self._busy_of(launches[~is_critical], wanted_ns - taken_ns)
+        taken_ns = min(taken_ns, self._step_ns)
+        self._step_ns -= taken_ns
+        if taken_ns == wanted_ns:
+            return candidate
+        other = Figure("counted by other findings", wanted_ns - taken_ns, FigureUnit.NS)
+        return replace(candidate, est_saving_ns=taken_ns, evidence=(*candidate.evidence, other))
+
+    def _idle_of(self, wanted_ns: int) -> int:
+        taken_ns = min(wanted_ns, self._idle_ns)
+        self._idle_ns -= taken_ns
+        return taken_ns
+
+    def _busy_of(self, launches: Ints, wanted_ns: int) -> int:
+        """Take time on the device from launches, as much of each as is left."""
+        duration_ns = self._facts.launches.duration_ns[launches]
+        whole_ns = self._facts.median_per_step(launches, duration_ns)
+        wanted_ns = min(wanted_ns, whole_ns)
+        if not wanted_ns:
+            return 0
+        each_ns = duration_ns * (wanted_ns / whole_ns)
+        taken_ns = np.minimum(each_ns, self._busy_ns[launches])
+        self._busy_ns[launches] -= taken_ns
+        part = float(taken_ns.sum()) / float(each_ns.sum())
+        return wanted_ns if part > _ALL else int(part * wanted_ns)
 
 
 def _is_significant(candidate: Candidate, facts: Facts) -> bool:

@@ -66,6 +66,11 @@ def is_runtime_call(category: str) -> bool:
     return category.endswith(("_runtime", "_driver"))
 
 
+def is_on_cpu(category: str) -> bool:
+    """Tell whether the category is that of a CPU's ops, named ranges and calls of a runtime."""
+    return is_op(category) or is_annotation(category) or is_runtime_call(category)
+
+
 def is_profiler_range(category: str) -> bool:
     """Tell whether the category is that of ranges in which a device's counters were read."""
     # Kineto spreads them evenly over the recording. Source: CuptiRangeProfiler.cpp.

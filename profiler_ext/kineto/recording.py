@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from profiler_ext import errors, file_io, version
+from profiler_ext.collector import without_collector
 from profiler_ext.kineto import checking, distributed, names, raw_events, reader, source
 from profiler_ext.kineto.document import EVENTS_KEY, EXTENSION_KEY
 from profiler_ext.records import consistency, provenance, stored
@@ -101,6 +102,11 @@ def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
 def read_recording(path: Path, jobs: int | None = 1) -> Recording:
     """Read a recording, or any Kineto trace as a recording without graphs; raises TraceError."""
     # jobs: most processes that read a long file; ``None`` for one a core
+    with without_collector():
+        return _read(path, jobs)
+
+
+def _read(path: Path, jobs: int | None) -> Recording:
     document = reader.read_document(path, jobs)
     extension = document.header.pop(EXTENSION_KEY, None)
     trace = reader.trace_of(path, document)

@@ -94,7 +94,7 @@ class Interned:
 def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
     """Flag the rows whose string passes; each distinct string is tested once."""
     passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
-    return passes[column.codes] if passes.any() else np.zeros(len(column), dtype=np.bool_)
+    return passes.take(column.codes) if passes.any() else np.zeros(len(column), dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ class Events:
 
     def end_of(self, rows: Ints | Codes) -> Ints:
         """Return the end of some events; of few it takes less than all."""
-        ends: Ints = self.start_ns[rows]
-        ends += self.duration_ns[rows]
+        ends: Ints = self.start_ns.take(rows)
+        ends += self.duration_ns.take(rows)
         return ends
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import TypeVar
 
 import numpy as np
@@ -30,7 +31,9 @@ def sum_by(
     Of two keys and two sizes it has a row for each first key, a column for each second.
     """
     sums = np.zeros((*sizes, *values.shape[1:]), values.dtype)
-    np.add.at(sums, key, values)
+    if isinstance(key, tuple):  # one index is added up in a fifth of the time of two
+        key = np.ravel_multi_index(key, sizes)
+    np.add.at(sums.reshape(prod(sizes), *values.shape[1:]), key, values)
     return sums
 
 

@@ -14,14 +14,10 @@ import numpy as np
 
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Ints
-from profiler_ext.records.fusion_barriers import (
-    FusionBarrier,
-    barrier_between,
-    library_call_text,
-)
 from profiler_ext.records.provenance import CallSite, GraphInstance, Intermediate
 from profiler_ext.records.share_sums import largest_places
-from profiler_ext.records.vocabulary import LaunchKind
+from profiler_ext.records.vocabulary import FusionBarrier, LaunchKind
+from profiler_ext.rooflines.fusion_barriers import barrier_between, library_call_text
 from profiler_ext.rooflines.rooflines import rooflines
 
 _LEAST_BYTES = 1 << 20

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Unpack
 
+from profiler_ext.collector import without_collector
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -40,7 +42,8 @@ class SessionTables(ABC):
         Raises:
             UsageError: There is no such table, step or phase.
         """
-        return self.columns(name, *arguments, **filters).to_pandas()
+        with without_collector():
+            return self.columns(name, *arguments, **filters).to_pandas()
 
     @property
     @abstractmethod
@@ -176,6 +179,14 @@ class SessionTables(ABC):
             **filters: the step, rank, phase or scope.
         """
         return self.table("graphs", **filters)
+
+    def fusions(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the buffers that pass between kernels, and why these were not fused.
+
+        Args:
+            **filters: the step, rank, phase, scope or kernel (of the one that loads the buffer).
+        """
+        return self.table("fusions", **filters)
 
     def compiles(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return compile times by phase, the reasons, and what the graphs then cost.

@@ -35,6 +35,7 @@ class Name:
     comes_with: Behaviour | None = None  # if not every version has it
     is_vital: bool = False  # capture needs it
     is_lazy: bool = False  # of use only once the program has loaded the module
+    is_of_gpu: bool = False  # builds for the CPU alone lack it, and do not need it
 
     @functools.cached_property
     def name(self) -> str:
@@ -48,7 +49,9 @@ class Name:
 
     def problem(self, shape_of: ShapeOf = live_shape, build: Build | None = None) -> str | None:
         """Return why this torch does not fit, if so."""
-        is_unused = self.is_lazy and shape_of is live_shape and self.module not in sys.modules
+        is_live = shape_of is live_shape
+        is_unused = self.is_lazy and is_live and self.module not in sys.modules
+        is_unused |= self.is_of_gpu and not (is_live and (torch.version.cuda or torch.version.hip))
         if is_unused or not self._is_expected(build):
             return None
         try:

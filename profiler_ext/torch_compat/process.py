@@ -38,9 +38,11 @@ def version() -> str:
 
 def debug_settings() -> tuple[str, ...]:
     """Return what is on in this process that slows each op, in the order of their usual cost."""
+    cuda: Any = torch.cuda
     is_on = {
         "anomaly detection": torch.is_anomaly_enabled(),
         "CUDA_LAUNCH_BLOCKING": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
+        "memory history": cuda.is_initialized() and bool(running_names.HISTORY_ENABLED.get()()),
         "TORCH_SHOW_DISPATCH_TRACE": os.environ.get("TORCH_SHOW_DISPATCH_TRACE") is not None,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }

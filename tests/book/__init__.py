@@ -12,7 +12,5 @@ since 2017). ``python -m tests.book`` writes what commands print now into the pa
 - ``text`` is no code.
 - ``<!-- sessions: profile_out=cases/cnn both=cases/ddp.rank_0+cases/ddp.rank_1 -->`` names what
   stands in the working folder from there on: recordings of ``tests/fixtures/h200``.
-- ``<!-- recorded: worked/FILE.txt -->`` before a ``text`` block: it shows parts of what was
-  printed on a GPU, and ``...`` between them.
 - ``<!-- not run: REASON -->`` before a block: it is parsed only, commands by the real parser.
 """

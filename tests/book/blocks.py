@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,16 +18,14 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
 
 import profiler_ext
-from tests.book.commands import ANY_LINES, STATUS, Shell, check_readable, commands, fits
-from tests.book.recordings import RECORDED, lay
+from tests.book.commands import STATUS, Shell, check_readable, commands, fits
+from tests.book.recordings import lay
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 SHELL = "shell"
 _INFO = re.compile(r"(?P<language>[\w-]*)[^\n]*\n")
-_COMMENT = re.compile(
-    r"^<!-- (?P<what>sessions|not run|recorded): (?P<words>[^>]+) -->\n", re.MULTILINE
-)
+_COMMENT = re.compile(r"^<!-- (?P<what>sessions|not run): (?P<words>[^>]+) -->\n", re.MULTILINE)
 _NAMES = {"profiler_ext": profiler_ext, "np": np, "pd": pd}
 _SESSIONS = ("session", "prof")
 """What the session in `profile_out` is called in Python."""
@@ -85,14 +82,6 @@ def _only_read(example: Example) -> None:
         check_readable(line)
 
 
-def _recorded(file: str, example: Example) -> str | None:
-    """Hold what a page shows against what was printed on a GPU."""
-    printed = (RECORDED / file).read_text()
-    parts = re.split(rf"^{re.escape(ANY_LINES)}\n", example.parsed, flags=re.MULTILINE)
-    lost = [part for part in parts if part not in printed]
-    return f"{file} does not hold\n{lost[0]}" if lost else None
-
-
 def _sessions(example: Example) -> None:
     lay(example.parsed, Path.cwd())
 
@@ -107,21 +96,17 @@ def parse(document: Document) -> Iterable[Region]:
         ValueError: A block is of no kind.
     """
     unrun: dict[int, str] = {}
-    recorded: dict[int, str] = {}
     for found in _COMMENT.finditer(document.text):
         if found["what"] == "sessions":
             yield Region(found.start(), found.end(), parsed=found["words"], evaluator=_sessions)
         else:
-            reported = unrun if found["what"] == "not run" else recorded
-            reported[found.end()] = found["words"]
+            unrun[found.end()] = found["words"]
     for region in RawFencedCodeBlockLexer(_INFO)(document):
         language = region.lexemes["language"]
         if language not in EVALUATORS:
             raise ValueError(f"{document.path}: a block of the kind {language!r}")
         region.parsed = region.lexemes["source"]
         region.evaluator = _only_read if region.start in unrun else EVALUATORS[language]
-        if region.start in recorded:
-            region.evaluator = partial(_recorded, recorded[region.start])
         yield region
 
 

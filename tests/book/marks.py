@@ -23,15 +23,15 @@ SOURCE = [
     (".source .detail td.fused >> nth=4 >> div >> nth=0", "left", "the ops that it fuses"),
 ]
 TOP = [
-    ("h2:has-text('Top recommendations')", "right", "the most at stake stands first"),
+    ("h2:has-text('Top recommendations')", "right", "the largest saving stands first"),
     ("text=launch_bound", "left", "the rule's name, and what it rests on"),
-    ("#findings a:text-is('gpt.py:36')", "left", "where: a link to the source"),
+    ("#findings p:has-text('Try:')", "left", "what to change"),
     (
         "#breakdown td:text-is('compiled: attributed to source')",
         "right",
         "all of a step's wall time",
     ),
-    ("#breakdown a:text-is('launching')", "left", "why the device waited"),
+    ("#breakdown a:text-is('CPU launch overhead')", "left", "why the device waited"),
 ]
 BOARD = [
     ("label:has-text('eager/rank0')", "right", "runs side by side"),
@@ -42,7 +42,6 @@ BOARD = [
 ]
 REPORT = {
     " 2.43 ms": "the largest saving stands first",
-    "  558 us": "below it: what to try",
     "compiled": "the step time breakdown",
     "next:": "what goes on from here",
 }

@@ -39,9 +39,15 @@ def worked(name: str) -> Session | MergedSession:
 @every_recording
 @pytest.mark.parametrize("width", [80, 120])
 def test_it_fits_a_terminal(path: Path, width: int) -> None:
-    lines = screen(load(path), width).splitlines()
+    session = load(path)
+    lines = screen(session, width).splitlines()
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= width
+    tried = [line.partition(" try: ")[2] for line in lines if " try: " in line]
+    remedies = [each.remedy for each in session.recommendations.ranked[: len(tried)]]
+    for text, remedy in zip(tried, remedies, strict=True):  # whole, or up to the end of a clause
+        rest = remedy.removeprefix(text.removesuffix("…"))
+        assert rest != remedy and rest.startswith(("; ", ", ", ": ", " (")) == bool(rest)
 
 
 @pytest.mark.sweep

@@ -25,7 +25,8 @@ from profiler_ext.sessions.merging import merge
 from profiler_ext.sessions.session import load
 from tests import frames as tables
 from tests.analyses import GPU_BREAKDOWN, GPU_MARKS, GPU_ROWS, gpu_step
-from tests.cases.neutral import FOLDER
+from tests.attribution.recordings import FIXTURES
+from tests.cases.neutral import FOLDER, SUFFIX
 from tests.exporters.reported import Page
 from tests.handmade import launches, shares
 
@@ -217,3 +218,11 @@ def test_too_many_kernels_are_one_in_name_and_keep_their_time():
     assert len(found.sites) == MAX_KERNELS + 1
     assert kernels.values()[-1] == ("(50 smaller kernels)", "", "several")
     assert np.bincount(found.of_launch[0]).tolist() == [1] * MAX_KERNELS + [50]
+
+
+def test_equal_layers_are_one_although_collectives_do_not_know_their_class() -> None:
+    analysis = load(FIXTURES / f"worked/fsdp2.rank_0{SUFFIX}").analysis
+    data, _ = report_data([analysis], {})
+    assert {f"blocks.{number}" for number in range(12)} <= set(data["layers"])
+    every, *_ = data["slices"]
+    assert [path for path, _, _ in every["outliers"]] == ["blocks.11"]

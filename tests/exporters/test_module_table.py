@@ -99,7 +99,7 @@ def test_a_layer_that_stands_out_is_marked():
     assert cells(shown, "label", "duration_ns", "style") == [
         ("(the model itself)", 900, None),
         ("  layers.* x6", 900, None),
-        ("    ! layers.2: 4.0 times the median", 400, "yellow"),
+        ("    ! layers.2: 4.0x the median", 400, "yellow"),
     ]
     assert [sum(each[phase] for phase in Phase) for each in shown] == [900, 900, 400]
     assert shown[1]["each"] == "100 ns (100 - 400 ns)"

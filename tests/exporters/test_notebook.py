@@ -34,9 +34,9 @@ def test_the_lines_stand_first_then_at_most_three_lines_and_the_rest_is_collapse
 
 def test_one_sentence_says_where_the_time_of_a_step_goes():
     assert (
-        "<p>Step 1.00 ms: 77.5% device idle, 13.0% compiled: attributed to source, "
-        "7.5% eager: attributed to ATen ops only, "
-        "2.0% compiled: library calls with an open boundary</p>"
+        "<p>Recorded step 1.00 ms: device idle 77.5%; compiled: attributed to source 13.0%; "
+        "eager: attributed to ATen ops only 7.5%; "
+        "compiled: library calls with an open boundary 2.0%</p>"
     ) in session_html([gpu_step()])
 
 

@@ -112,6 +112,11 @@ def test_arguments_of_a_fused_launch_say_what_it_computed(gpu: Reader) -> None:
         ("debug.mechanism", "own_stack"),
         ("debug.modules[0]", "mlp"),
         ("debug.modules[1]", "mlp.down"),
+        (
+            "debug.not_fused[0]",
+            "loads 8.39 MB of extern_kernels.addmm: a library call: aten::addmm, which a Triton "
+            "template could compute (max_autotune is off)",
+        ),
         ("debug.phase", "forward"),
         ("debug.scope", "compiled"),
         ("debug.seq_nrs[0]", "101"),

@@ -268,7 +268,7 @@ def test_a_report_is_narrowed_and_says_to_what():
 
 def test_a_table_without_rows_says_so():
     *_, rows = report(gpu_step(), by="compile", width=100).split("\n\n")
-    assert rows == "nothing to show by compile: what compiling took, and why it was done\n"
+    assert rows == "no rows by compile (what compiling took, and why it was done)\n"
 
 
 def test_only_what_is_of_work_has_a_phase_and_a_scope():

@@ -16,25 +16,29 @@ REPORTED = Path(__file__).with_name("reported.txt")
 PLAIN = ("cg", "ckpt", "default", "llama", "user")
 
 
+def paths() -> dict[str, Path]:
+    """Return the file of each recorded session, by name."""
+    files = {path.name.removesuffix(SUFFIX): path for path in sorted(FOLDER.glob(f"*{SUFFIX}"))}
+    files |= {f"plain {name}": FIXTURES / f"{name}.pt.trace.json.gz" for name in PLAIN}
+    compiles = sorted((FIXTURES / "compiles").glob(f"*{SUFFIX}"))
+    files |= {f"compiles {path.name.removesuffix(SUFFIX)}": path for path in compiles}
+    flaws = sorted((FIXTURES / "findings").glob(f"*{SUFFIX}"))
+    files |= {f"findings {path.name.removesuffix(SUFFIX)}": path for path in flaws}
+    worked = sorted((FIXTURES / "worked").glob(f"*{SUFFIX}"))
+    files |= {f"worked {path.name.removesuffix(SUFFIX)}": path for path in worked}
+    two = sorted((FIXTURES.parent / "two_gpus").glob(f"*{SUFFIX}"))
+    files |= {f"two_gpus {path.name.removesuffix(SUFFIX)}": path for path in two}
+    return files | {"mlp": FIXTURES / f"mlp{SUFFIX}"}
+
+
 def every() -> dict[str, Callable[[], str]]:
     """Return for each recorded session, by name, what makes its text."""
-    paths = {path.name.removesuffix(SUFFIX): path for path in sorted(FOLDER.glob(f"*{SUFFIX}"))}
-    paths |= {f"plain {name}": FIXTURES / f"{name}.pt.trace.json.gz" for name in PLAIN}
-    compiles = sorted((FIXTURES / "compiles").glob(f"*{SUFFIX}"))
-    paths |= {f"compiles {path.name.removesuffix(SUFFIX)}": path for path in compiles}
-    flaws = sorted((FIXTURES / "findings").glob(f"*{SUFFIX}"))
-    paths |= {f"findings {path.name.removesuffix(SUFFIX)}": path for path in flaws}
-    worked = sorted((FIXTURES / "worked").glob(f"*{SUFFIX}"))
-    paths |= {f"worked {path.name.removesuffix(SUFFIX)}": path for path in worked}
-    two = sorted((FIXTURES.parent / "two_gpus").glob(f"*{SUFFIX}"))
-    paths |= {f"two_gpus {path.name.removesuffix(SUFFIX)}": path for path in two}
-    paths["mlp"] = FIXTURES / f"mlp{SUFFIX}"
     ranks: dict[str, list[Path]] = {}
-    for name, path in paths.items():
+    for name, path in paths().items():
         if ".rank_" in name:
             ranks.setdefault(name.partition(".")[0], []).append(path)
     return {
-        **{name: partial(_text, path) for name, path in paths.items()},
+        **{name: partial(_text, path) for name, path in paths().items()},
         **{f"{name}.merged": partial(_text_of_ranks, ranks[name]) for name in sorted(ranks)},
     }
 

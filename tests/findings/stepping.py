@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiler_ext.attribution import attribute
+from profiler_ext.exporters.views.findings import short_remedy
 from profiler_ext.findings import Finding, Findings, Rule
 from profiler_ext.findings.ranking import judge
 from profiler_ext.records.analysis import Analysis
@@ -17,6 +18,7 @@ from tests.handmade import Mark, trace
 CPU = Thread(100, 100)
 STREAM = Thread(0, 7)
 MS, US = 1_000_000, 1_000
+REMEDY_COLUMNS = 58  # what the first screen has for a remedy, of 80
 
 
 @dataclass
@@ -125,8 +127,11 @@ def placed(analysis: Analysis, **places: dict[str, Any]) -> Analysis:
 
 
 def judged(rule: Rule, analysis: Analysis) -> Findings:
-    """Return what one rule says of an analysis."""
-    return judge(analysis, (rule,))
+    """Return what one rule says of an analysis, whose remedies fit the first screen."""
+    findings = judge(analysis, (rule,))
+    for each in findings.ranked:
+        assert len(short_remedy(each.remedy, REMEDY_COLUMNS)) <= REMEDY_COLUMNS, each.remedy
+    return findings
 
 
 def only(rule: Rule, analysis: Analysis) -> Finding:

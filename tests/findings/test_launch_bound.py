@@ -8,6 +8,7 @@ import pytest
 
 import profiler_ext
 from profiler_ext.findings import Confidence, FigureUnit
+from profiler_ext.findings.rules import cpu_work
 from profiler_ext.findings.rules.launch_bound import RULE
 from profiler_ext.records.vocabulary import Phase
 from tests.analyses import cpu_step
@@ -25,7 +26,9 @@ def test_short_kernels_leave_the_device_waiting():
     assert found.confidence is Confidence.ESTIMATED
     # Each launch costs the CPU 10 us, of which the device works 2.
     # Of the 500 us of a step the CPU would need 344 828 ns if nobody recorded it.
-    assert found.est_saving_ns == (3 * 400 + 2) * US // 3 - (500_000 - 344_827)
+    idle_ns = (3 * 400 + 2) * US // 3 - (500_000 - 344_827)
+    # A graph leaves the way to its first launch
+    assert 0.99 * idle_ns < found.est_saving_ns < idle_ns
     # A wait of 2 us is over 2 us after the last kernel, which ends the last step.
     assert found.total_ns == (3 * 504 * US - 2 * US) // 3
     figures = {each.name: (each.value, each.unit) for each in found.evidence}
@@ -51,7 +54,8 @@ def test_what_chooses_its_way_or_loops_is_not_reported_to_be_replayed(case):
 def test_what_the_steps_before_took_tells_what_the_recording_added():
     found = only(RULE, trained(steps(2 * US).analysis(), 400 * US, 9 * MS, 380 * US, 390 * US))
     # It added what the mean step has beyond 390 us, the lower median of what they took before.
-    assert found.est_saving_ns == (3 * 400 + 2) * US // 3 - (503_333 - 390 * US)
+    idle_ns = (3 * 400 + 2) * US // 3 - (503_333 - 390 * US)
+    assert 0.99 * idle_ns < found.est_saving_ns < idle_ns
     assert found.total_ns == 390 * US
     figures = {each.name: each.value for each in found.evidence}
     assert figures["step time without profiling"] == 390 * US
@@ -105,13 +109,14 @@ def busy_elsewhere(pauses_ns: tuple[int, ...]) -> Script:
     return script
 
 
-def test_python_that_launches_nothing_for_long_has_another_remedy():
-    found = only(RULE, busy_elsewhere((0,) * 20 + (5 * MS,) + (0,) * 20).analysis())
-    assert found.summary == "GPU idle: the CPU is busy in Python that launches nothing"
-    assert found.remedy.startswith("move that Python")
-    assert {each.name: each.value for each in found.evidence}[
-        "of it in such Python"
-    ] == 5 * MS - 2 * US
+def test_python_that_launches_nothing_for_long_is_no_launching():
+    analysis = busy_elsewhere((0,) * 20 + (5 * MS,) + (0,) * 20).analysis()
+    assert is_silent(RULE, analysis)
+    found = only(cpu_work.RULE, analysis)
+    assert found.summary == "GPU idle: Python launches nothing for long"
+    assert found.remedy.startswith("move it (logging")
+    # What takes so long at a stretch takes as long without a recording
+    assert 5 * MS - 10 * US < found.est_saving_ns <= 5 * MS
 
 
 def test_python_that_is_short_and_often_is_that_of_launching():
@@ -128,10 +133,9 @@ def test_an_op_that_computes_on_the_cpu_is_named():
         script.work("aten::normal_", 5 * MS, "cpu_op")
         script.launch("vectorized_elementwise_kernel", 2 * US)
         script.end_step()
-    found = only(RULE, script.analysis())
+    found = only(cpu_work.RULE, script.analysis())
     assert found.summary == "GPU idle: aten::normal_ runs on the CPU"
-    # All that the steps idle for it; the CPU is estimated to be 1.45 times as fast unrecorded.
-    assert 3 * MS < found.est_saving_ns <= 5 * MS + 10 * US
+    assert 5 * MS - 10 * US < found.est_saving_ns <= 5 * MS + 10 * US
     assert found.remedy.startswith("do it on the GPU")
 
 

@@ -15,7 +15,6 @@ from profiler_ext.findings import (
     Confidence,
     Figure,
     FigureUnit,
-    Location,
     Rule,
     SavingPer,
     find,
@@ -67,14 +66,27 @@ def test_below_the_floor_nothing_is_reported():
 
 def test_no_more_idle_time_is_reported_than_a_step_has_in_training_and_what_launches_run_next_to():
     before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
-    idle, launches = np.array([0]), np.array([0])
+    idle, launches = np.array([0]), np.arange(150)
     rules = (
         rule("idle", candidate(300_000, idle=idle)),
         rule("both", candidate(300_000, idle=idle, launches=launches, busy_ns=30_000)),
-        rule("launches", candidate(300_000, idle=idle, launches=launches)),
     )
     alone = [judge(before, (each,)).ranked[0].est_saving_ns for each in rules]
-    assert alone == [80 * US, 110 * US, 180 * US]
+    assert alone == [80 * US, 110 * US]
+
+
+def test_launches_and_idle_time_are_counted_once_and_the_rest_last():
+    before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
+    idle, launches = np.array([0]), np.arange(150)
+    rules = (
+        replace(rule("rest", candidate(90_000, idle=idle)), takes_rest=True),
+        rule("some", candidate(60_000, idle=idle, launches=launches, busy_ns=60_000)),
+        rule("more", candidate(80_000, idle=idle, launches=launches, busy_ns=80_000)),
+        rule("idle", candidate(50_000, idle=idle)),
+    )
+    stakes = {each.rule: each.est_saving_ns for each in judge(before, rules).ranked}
+    # 50 launches of 2 us, and 80 us without one
+    assert stakes == {"more": 80 * US, "idle": 50 * US, "rest": 30 * US, "some": 20 * US}
 
 
 def test_a_rule_that_lacks_something_says_what():
@@ -166,13 +178,12 @@ def test_a_launch_is_counted_for_the_larger_of_two_findings():
 def test_all_findings_together_save_no_more_than_a_step():
     made = gpu_step()
     step_ns = judge(made, ()).step_ns
-    place = Location("/model.py", 3)
     rules = (
-        rule("nowhere", candidate(step_ns)),
-        rule("here", candidate(step_ns * 3 // 4, location=place)),
+        rule("smaller", candidate(step_ns // 2)),
+        rule("larger", candidate(step_ns * 3 // 4)),
     )
     saved = [(each.rule, each.est_saving_ns) for each in judge(made, rules).ranked]
-    assert saved == [("here", step_ns * 3 // 4), ("nowhere", step_ns - step_ns * 3 // 4)]
+    assert saved == [("larger", step_ns * 3 // 4), ("smaller", step_ns - step_ns * 3 // 4)]
 
 
 def test_ranks_that_have_the_same_say_it_once():

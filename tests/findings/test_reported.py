@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.findings.reported import every, sections
+import profiler_ext
+from profiler_ext.findings import SavingPer
+from tests.findings.reported import every, paths, sections
 
 EVERY = every()
 
@@ -12,6 +14,15 @@ EVERY = every()
 @pytest.mark.parametrize("name", EVERY)
 def test_the_rules_say_what_was_judged(name: str) -> None:
     assert EVERY[name]() == sections()[name]
+
+
+@pytest.mark.parametrize("name", sorted(paths()))
+def test_no_time_of_a_step_is_counted_twice(name: str) -> None:
+    findings = profiler_ext.load(paths()[name]).recommendations
+    step_ns = findings.unprofiled_step_ns or findings.step_ns
+    stakes = [each for each in findings.ranked if each.saving_per is SavingPer.STEP]
+    assert sum(each.est_saving_ns for each in stakes) <= step_ns
+    assert all(each.est_saving_ns > 0 for each in stakes)
 
 
 EAGER_LOSS = ("autotuning", "far_from_roofline.remedied", "tuned_gpt", "tuned_llama")

@@ -292,8 +292,8 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *("allocating", "autotuning", "compiling", "debug_setting", "dense_embedding_gradients"),
         *("first_step", "float64", "graph_break", "growing_cache", "late_rank"),
         *("autograd_in_inference", "bias_before_norm", "indexing_gradient", "loss_scaling"),
-        *("one_hot", "padded_batch", "rebuilt_constants", "repeated_heads", "strided_copy"),
-        "unfolded_norm",
+        *("one_hot", "padded_batch", "repeated_heads", "strided_copy"),
+        *("cpu_work", "rebuilt_constant", "unfolded_norm"),
         *(
             "misaligned_matmul",
             "recomputed_prefix",

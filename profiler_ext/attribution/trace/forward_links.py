@@ -43,7 +43,7 @@ class ForwardLinks:
 
     def forward_of(self, row: int) -> int | None:
         """Return the row of the forward event, if known."""
-        if not self._has_number[row]:
+        if not self._has_number.item(row):
             row = self._nodes.get(row, row)
         candidates = self._candidates(row)
         if len(candidates) == 1:
@@ -58,10 +58,14 @@ class ForwardLinks:
     def _candidates(self, row: int) -> dict[int | None, int]:
         """Return of each thread the last event with a number that began before its backward."""
         # The system reuses the id of a thread that has ended, and numbers restart.
-        number, start = int(self._numbers[row]), self._starts
-        known = self._forward.get(number, {}) if self._has_number[row] else {}
-        before = {t: bisect_right(rows, start[row], key=start.item) for t, rows in known.items()}
-        return {thread: known[thread][count - 1] for thread, count in before.items() if count}
+        if not self._has_number.item(row):
+            return {}
+        own_ns, start_ns = self._starts.item(row), self._starts.item
+        candidates = dict[int | None, int]()
+        for thread, rows in self._forward.get(self._numbers.item(row), {}).items():
+            if count := bisect_right(rows, own_ns, key=start_ns):
+                candidates[thread] = rows[count - 1]
+        return candidates
 
     def _is_open(self, backward: Ints) -> bool:
         numbers = self._events.fwd_thread_id

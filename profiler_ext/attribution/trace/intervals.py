@@ -34,7 +34,7 @@ def last_reaching(values: Ints, limits: Ints) -> Rows:
     for maxima in levels:
         # Whole blocks lie before a position; only for the last, if it is the first of a pair, is a
         # larger block of no use.
-        is_hit = (blocks % 2 == 1) & (maxima[blocks - 1] >= limits[places])
+        is_hit = (blocks % 2 == 1) & (maxima.take(blocks - 1) >= limits.take(places))
         hits.append((places[is_hit], blocks[is_hit] - 1))
         goes_on = ~is_hit & (blocks > 1)
         places, blocks = places[goes_on], blocks[goes_on] // 2
@@ -42,7 +42,7 @@ def last_reaching(values: Ints, limits: Ints) -> Rows:
     for maxima, (more, own) in zip(reversed(levels), reversed(hits), strict=True):
         # The last half that holds such a value: there is one, so it is the first if not the second.
         second = np.minimum(2 * blocks + 1, len(maxima) - 1)
-        halves = np.where(maxima[second] >= limits[places], second, 2 * blocks)
+        halves = np.where(maxima.take(second) >= limits.take(places), second, 2 * blocks)
         places, blocks = np.append(places, more), np.append(halves, own)
     result[places] = blocks
     return result
@@ -102,12 +102,13 @@ def cut_between(
     first, last = within
     counts = np.maximum(last - first, 0) + 1
     span = np.repeat(np.arange(len(start_ns)), counts)
-    segment = np.arange(len(span)) - (np.cumsum(counts) - counts)[span] + first[span]
-    is_first = segment == first[span]
-    starts, later = start_ns[span], np.flatnonzero(~is_first)
+    firsts = first.take(span)
+    segment = np.arange(len(span)) - (np.cumsum(counts) - counts).take(span) + firsts
+    is_first = segment == firsts
+    starts, later = start_ns.take(span), np.flatnonzero(~is_first)
     starts[later] = times_ns(segment[later] - 1)
     is_last = np.append(is_first[1:], True)[: len(span)]
-    ends = np.where(is_last, end_ns[span], np.append(starts[1:], 0)[: len(span)])
+    ends = np.where(is_last, end_ns.take(span), np.append(starts[1:], 0)[: len(span)])
     return Cuts(span, segment, starts, ends - starts)
 
 

@@ -40,7 +40,7 @@ def take(
     """Return ``values[rows]``, and ``default`` where a row is ``NO_ROW``."""
     if not len(values):
         return np.full(len(rows), default, dtype=values.dtype)
-    result = values[rows]
+    result = values.take(rows)
     result[rows == NO_ROW] = default
     return result
 

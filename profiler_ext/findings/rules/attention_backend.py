@@ -58,13 +58,13 @@ _WIDE = "heads wider than 256"
 _WIDE_OR_SETTING = "heads wider than 256, or a setting"
 _SETTING = "a setting or a backend that the program chose"
 _OWN_CHOICE = (
-    "torch's own choice of backend: no sdpa_kernel() around the call, and no "
+    "leave the backend to torch: no sdpa_kernel() around the call, and no "
     "torch.backends.cuda.enable_*_sdp(False)"
 )
 _NARROW = "heads of 64 or 128, as flash and cuDNN take none wider than 256"
 _REMEDY = {
     _MASK: (
-        "FlexAttention (torch.nn.attention.flex_attention) for a mask or a bias, sequences packed "
+        "FlexAttention for a mask or a bias (torch.nn.attention.flex_attention), sequences packed "
         "without padding, or is_causal=True where the mask is causal"
     ),
     _SHARED_MASK: "is_causal=True in place of a causal mask; FlexAttention for another one",

@@ -24,7 +24,6 @@ _LEARNS = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION, Phase.O
 # What the CPU takes to make a node and to free it. A ViT of 687 nodes on an H100's host (torch
 # 2.11) took 1.5 ms less without them.
 _NODE_NS = 2_000
-_MIN_FRACTION = 0.01
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -34,14 +33,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     forward = np.flatnonzero(facts.in_steps(facts.launches.phase.where(Phase.FORWARD)))
     if nodes < _MIN_NODES or not len(forward):
         return ()
-    # Where the device is never idle, the CPU's time for them is hidden
-    saving_ns = min(nodes * _NODE_NS, facts.idle_ns)
-    is_large = saving_ns >= _MIN_FRACTION * facts.training.step_ns
     return (
         Candidate(
             summary="inference records a graph for autograd, which no backward reads",
-            est_saving_ns=saving_ns if is_large else 0,
-            saving_per=SavingPer.STEP if is_large else SavingPer.UNKNOWN,
+            est_saving_ns=0,
+            saving_per=SavingPer.UNKNOWN,
             confidence=Confidence.ESTIMATED,
             remedy=(
                 "torch.inference_mode() around the forward, or torch.no_grad(); it also frees the "
@@ -50,6 +46,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
             location=_call_of_model(facts, forward),
             evidence=(
                 Figure("nodes of autograd a step", nodes),
+                Figure("they cost the CPU about", nodes * _NODE_NS, FigureUnit.NS),
                 Figure("the device is idle for", facts.idle_ns, FigureUnit.NS),
             ),
         ),
@@ -89,7 +86,8 @@ RULE = Rule(
     "larger batch could use.",
     remedy="`torch.inference_mode()` around the forward; `torch.no_grad()` where results go into a "
     "graph later. `model.eval()` alone does not turn autograd off.",
-    saving="Two microseconds of the CPU for each node, as far as the device is idle. Where it "
-    "never is, the saving is in memory, and no time is claimed.",
+    saving="Unknown. The CPU takes about two microseconds for each node, which a step saves as far "
+    "as the device waits for the CPU; both are in the evidence. What the graph keeps in memory is "
+    "not in a recording.",
     judge=_judge,
 )

@@ -77,7 +77,7 @@ def _candidate(facts: Facts, adds: Ints, sums: Ints) -> Candidate:
         summary="biases before batch norms, which subtract them again",
         est_saving_ns=removal_saving_ns,
         confidence=Confidence.MEASURED,
-        remedy="bias=False in the layers whose result goes into a batch norm",
+        remedy="bias=False in the layers before batch norms",
         location=location_of(facts.place(facts.longest(launches))),
         evidence=(
             Figure("layers", layers),

@@ -59,7 +59,7 @@ def _candidate(facts: Facts, fills: Ints, filled_ns: int, read_ns: int) -> Candi
         summary="an embedding's gradient is written and applied whole, for the few rows looked up",
         est_saving_ns=facts.median_per_step(fills, facts.critical_ns(fills)) + updated_ns,
         confidence=Confidence.ESTIMATED,
-        remedy="nn.Embedding(sparse=True), with SGD, Adagrad or SparseAdam for this table",
+        remedy="nn.Embedding(sparse=True) and SparseAdam (or SGD or Adagrad) for this table",
         location=location_of(facts.place(int(fills[0]))),
         evidence=(
             Figure("filling the gradient with zeros takes", filled_ns, FigureUnit.NS),

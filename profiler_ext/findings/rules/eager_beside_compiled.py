@@ -16,14 +16,14 @@ from profiler_ext.findings.facts import (
     launches_by_line,
     location_of,
 )
-from profiler_ext.findings.launch_groups import Kind, LaunchGroup, candidates_of
+from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.launch_groups import candidates_of
 from profiler_ext.records.events import Ints
 
 _MIN_LAUNCHES = 3
 _MIN_STEP_FRACTION = 0.03
 _REMEDY = (
-    "torch.compile one function that calls the model and computes the "
-    "loss, so that these lines are fused too"
+    "torch.compile a function that runs the model and the loss, so that these lines are fused too"
 )
 
 

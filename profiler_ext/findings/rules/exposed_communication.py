@@ -53,10 +53,10 @@ _REMEDY = {
     _Part.GATHERS: "let FSDP gather the next unit while one computes: "
     "set_modules_to_forward_prefetch, no wait for the device between units; keep what was "
     "gathered (reshard_after_forward=False)",
-    _Part.SHARDS: "let FSDP reduce, and gather the next unit, while the backward computes: no wait "
-    "for the device between units, set_modules_to_backward_prefetch; a larger batch",
-    _Part.AWAITED: "only other work can hide it: two halves of the batch in turn, async tensor "
-    "parallelism; or move less: bfloat16, fewer ranks in that group",
+    _Part.SHARDS: "let FSDP communicate while the backward computes: no wait for the device "
+    "between units, set_modules_to_backward_prefetch; a larger batch",
+    _Part.AWAITED: "overlap two halves of the batch, or use async tensor parallelism, as only "
+    "other work hides it; or move less: bfloat16, fewer ranks in that group",
 }
 _PHASES = {_Part.GATHERS: (Phase.FORWARD,), _Part.AWAITED: (Phase.FORWARD, Phase.BACKWARD)}
 

@@ -25,8 +25,8 @@ _MAX_NARROW = 0.05  # of the products' time: a model in float32 has hardly any o
 _MIN_FRACTION = 0.1
 _WHOLE = "the model computes in float32, without autocast"
 _AUTOCAST = (
-    "torch.autocast('cuda', dtype=torch.bfloat16) around the forward and the loss (changes "
-    "numerics: verify convergence)"
+    "torch.autocast to bfloat16 for the forward and the loss; it changes numerics: verify "
+    "convergence"
 )
 _ISLAND = "products in float32, where others have 16 bits"
 _LEAVE_NARROW = (

@@ -41,10 +41,23 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         # Dynamo has a function go on at the line of the break.
         if (match := breaks.get((compiled.file, compiled.line))) is not None:
             places.setdefault(match, []).append(compile_id)
-    spans = {match: frames.spans_before(ids) for match, ids in places.items()}
+    spans = {match: set(frames.spans_before(ids)) for match, ids in places.items()}
+    # Where what follows a break launches nothing, the next graph is that of another call
+    first_at = {_line_of(match): match for match in reversed(spans)}
+    for compiled in compiles:
+        for match in compiled.breaks if compiled.compile_id else ():
+            of_line = first_at.setdefault(_line_of(match), match)
+            if compiled.compile_id and not spans.get(of_line):
+                spans.setdefault(of_line, set()).update(frames.spans_after(compiled.compile_id))
     idle_ns = _idle_ns(facts, [span for of_break in spans.values() for span in of_break])
-    candidates = (_candidate(facts, match, own, idle_ns) for match, own in spans.items())
+    candidates = (
+        _candidate(facts, match, sorted(own), idle_ns) for match, own in spans.items() if own
+    )
     return tuple(filter(None, candidates))
+
+
+def _line_of(match: GraphBreak) -> _Line:
+    return (match.stack[-1].file, match.stack[-1].line) if match.stack else (None, None)
 
 
 def _breaks_by_line(compiles: Sequence[Compilation]) -> dict[_Line, GraphBreak]:
@@ -110,6 +123,7 @@ class _Frames:
         compiled = _named(facts, classify.is_compiled_forward)
         calls = compiled if len(compiled) else _named(facts, names.is_graph_marker)
         self._starts_ns, self._ends_ns = self._events.start_ns[calls], self._events.end_of(calls)
+        self._engine_ns = np.sort(self._events.start_ns[_named(facts, classify.is_engine)])
         self._latest_ns = np.maximum.accumulate(self._ends_ns)
         ordered = self._rows[np.argsort(self._events.start_ns[self._rows], kind="stable")]
         self._frame_starts_ns = self._events.start_ns[ordered]
@@ -118,6 +132,20 @@ class _Frames:
     def spans_before(self, compile_ids: Sequence[str]) -> list[_Span]:
         rows = sorted(row for each in compile_ids for row in self._of_id.get(each, ()))
         return list(filter(None, map(self._span_before, rows)))
+
+    def spans_after(self, compile_id: str) -> list[_Span]:
+        """Return the time from each graph of a frame to the next graph of the same forward."""
+        return list(filter(None, map(self._span_after, self._of_id.get(compile_id, ()))))
+
+    def _span_after(self, row: int) -> _Span | None:
+        begin, end = int(self._events.start_ns[row]), self._events.end_at(row)
+        own = np.flatnonzero((self._starts_ns >= begin) & (self._ends_ns <= end))
+        following = int(np.searchsorted(self._starts_ns, end))
+        if not len(own) or following == len(self._starts_ns):
+            return None
+        over, begun = int(self._ends_ns[own].max()), int(self._starts_ns[following])
+        is_same = np.searchsorted(self._engine_ns, over) == np.searchsorted(self._engine_ns, begun)
+        return (over, begun) if is_same else None
 
     def _span_before(self, row: int) -> _Span | None:
         begin, end = int(self._events.start_ns[row]), self._events.end_at(row)

@@ -17,13 +17,11 @@ from profiler_ext.findings.facts import (
     idle_by_line,
     idle_per_step,
     idle_pieces,
-    idle_spans_per_step,
     location_of,
-    median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.launch_groups import Kind, LaunchGroup, idle_without_ns, launch_groups
-from profiler_ext.findings.ranking import MIN_FRACTION
+from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.launch_groups import graphs_save_ns, idle_without_ns, launch_groups
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.events import Ints, flag_rows
@@ -35,11 +33,6 @@ _MIN_GRAPHS = 8  # fewer calls of compiled graphs a step are not what keeps the 
 _MIN_LAUNCHES = 5  # fewer launches are no stream of them that the CPU could be behind with
 _LINE_PART = 0.5
 _MAX_FRACTION = 0.5
-# From one launch to the next Python takes some tens of microseconds; so long it does else
-_LONG_NS = 1_000_000
-# An op that launches nothing for so long computes on the CPU; others only make views
-_LONG_OP_NS = 200_000
-
 # What the CPU does on its way to the next launch; what follows a wait is that wait's
 _LAUNCHING = (
     IdleCause.LAUNCHING,
@@ -49,7 +42,7 @@ _LAUNCHING = (
     IdleCause.END_OF_STEP,
 )
 
-_EAGER = "torch.compile(model, mode='reduce-overhead') for what runs eagerly; or a larger batch"
+_EAGER = "torch.compile(model, mode='reduce-overhead'), for what runs eagerly; or a larger batch"
 _COMPILED = (
     "torch.compile(model, mode='reduce-overhead'), which replays CUDA graphs; or a larger batch"
 )
@@ -63,17 +56,9 @@ _CONTROL_FLOW = (
 )
 _REPLAYED = "a larger batch; or include the loss and the optimizer step in the CUDA graphs"
 
-_ELSEWHERE = "busy in Python that launches nothing"
-_PYTHON = (
-    "move that Python (logging, checks, data preparation) out of the step or into "
-    "another thread; idle_by_line() has the lines, and launching faster does not help"
-)
-
-_ON_DEVICE = (
-    "do it on the GPU (device=... where the tensor is made, tensors that are there already), or "
-    "ahead of the step in workers of the data loader"
-)
-
+# The idle time of these has causes of its own
+_OF_OTHERS = (Kind.READS, Kind.LOADING, Kind.ALLOCATING)
+_BY_GRAPHS = (_EAGER, _COMPILED, _MANY_GRAPHS)
 _RANKS = (
     "a larger batch on each rank; or compile whole blocks at once for fewer, longer "
     "kernels (CUDA graphs do not include the collectives between them)"
@@ -92,86 +77,31 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
     if facts.launches_per_step(launches) < _MIN_LAUNCHES:
         return ()
-    merged = [facts.idle_before(each.launches) for each in _groups(facts)]
+    merged = [each.idle(facts) for each in _groups(facts)]
     rows = np.setdiff1d(rows, np.concatenate([NO_ROWS, *merged]))
-    candidates = []
-    computing = _ops_on_the_cpu(facts, rows)
-    own = np.sort(np.concatenate([NO_ROWS, *computing.values()]))
-    # An op in C++ takes as long without a recording.
-    saving_ns = min(median_per_step(facts, own), est_saving_ns)
-    if saving_ns >= MIN_FRACTION * of_ns:
-        candidates.append(_on_the_cpu(facts, computing, own, saving_ns))
-        est_saving_ns, rows = est_saving_ns - saving_ns, np.setdiff1d(rows, own)
-    if est_saving_ns >= _MIN_IDLE * of_ns:
-        candidates.append(_candidate(facts, rows, (est_saving_ns, of_ns), launches))
-    return candidates
-
-
-def _ops_on_the_cpu(facts: Facts, idle: Ints) -> dict[str, Ints]:
-    """Return the pieces of idle time in which an op computed on the CPU, by op.
-
-    An optimizer's ops are left out: its step counters are on the CPU by design.
-    """
-    pieces, events = facts.analysis.idle, facts.analysis.recording.trace.events
-    is_op = flag_rows(pieces.cpu_activity, lambda name: "::" in name)
-    is_launching = pieces.cause.where(IdleCause.LAUNCHING)
-    rows = idle[(is_op & is_launching)[idle] & (pieces.duration_ns[idle] >= _LONG_OP_NS)]
-    calls_ns = np.sort(events.start_ns[flag_rows(events.category, classify.is_runtime_call)])
-    updates = np.flatnonzero(
-        flag_rows(events.name, lambda name: names.optimizer_step(name) is not None)
-    )
-    by_op: dict[str, list[int]] = {}
-    for row in rows.tolist():
-        op = pieces.cpu_activity[row]
-        middle_ns = pieces.start_ns[row] + pieces.duration_ns[row] // 2
-        named = np.flatnonzero(events.name.where(op) & (events.start_ns <= middle_ns))
-        around = named[events.end_of(named) >= middle_ns][-1:]
-        begins, ends = events.start_ns[around], events.end_of(around)
-        is_update = (events.start_ns[updates] <= middle_ns) & (events.end_of(updates) >= middle_ns)
-        launches_none = np.searchsorted(calls_ns, begins) == np.searchsorted(calls_ns, ends)
-        if len(around) and launches_none and not is_update.any():
-            by_op.setdefault(op, []).append(row)
-    return {op: np.array(own, np.int64) for op, own in by_op.items()}
-
-
-def _on_the_cpu(facts: Facts, computing: dict[str, Ints], idle: Ints, saving_ns: int) -> Candidate:
-    lines = idle_by_line(facts, idle, facts.analysis.idle.place)
-    duration_ns = facts.analysis.idle.duration_ns
-    where = max(lines, key=lambda each: int(duration_ns[lines[each]].sum()))
-    ops = sorted(computing, key=lambda op: -int(duration_ns[computing[op]].sum()))
-    verb = "runs" if len(ops) == 1 else f"and {len(ops) - 1} more ops run"
-    return Candidate(
-        summary=f"GPU idle: {ops[0]} {verb} on the CPU",
-        est_saving_ns=saving_ns,
-        confidence=Confidence.ESTIMATED,
-        remedy=_ON_DEVICE,
-        location=where,
-        evidence=(
-            Figure("times a step", idle_spans_per_step(facts, idle)),
-            Figure("idle in the recorded step", median_per_step(facts, idle), FigureUnit.NS),
-        ),
-        idle=idle,
-    )
+    if est_saving_ns < _MIN_IDLE * of_ns:
+        return ()
+    remedy = _remedy(facts, launches)
+    by_graphs_ns = graphs_save_ns(facts) if remedy in _BY_GRAPHS else None
+    if by_graphs_ns is not None:
+        est_saving_ns = min(est_saving_ns, by_graphs_ns)
+    return (_candidate(facts, rows, (est_saving_ns, of_ns), launches, remedy),)
 
 
 def _next_to_groups(facts: Facts, est_saving_ns: int) -> int:
-    """Return what of the idle time the launches cost that other rules do not speak of."""
-    merged_ns = sum(each.saving_ns for each in _groups(facts))
-    left_ns = est_saving_ns - merged_ns
-    return min(left_ns, idle_without_ns(facts)) if merged_ns else left_ns
+    """Return what of the idle time is left once no group of launches or work is there."""
+    left_ns = est_saving_ns - sum(each.saving_ns for each in _groups(facts))
+    return left_ns if facts.replay is None else min(left_ns, idle_without_ns(facts))
 
 
 def _groups(facts: Facts) -> list[LaunchGroup]:
-    return [each for each in launch_groups(facts) if each.saving_ns and each.kind is not Kind.READS]
+    """Return the groups whose idle time is launching or Python, which have rules of their own."""
+    return [each for each in launch_groups(facts) if each.saving_ns and each.kind not in _OF_OTHERS]
 
 
-def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints) -> Candidate:
-    # The pieces in which Python launched nothing for long, and their time in a step.
-    rows = idle_pieces(facts, IdleCause.PYTHON, IdleCause.END_OF_STEP)
-    long = rows[facts.analysis.idle.duration_ns[rows] >= _LONG_NS]
-    python, python_ns = (long, median_per_step(facts, long))
-    is_python = python_ns > _MAX_FRACTION * median_per_step(facts, idle)
-    remedy = _PYTHON if is_python else _remedy(facts, launches)
+def _candidate(
+    facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints, remedy: str
+) -> Candidate:
     where, region = _where_launched(facts, idle)
     fused = eager_kernels(facts) if remedy == _EAGER else NO_ROWS
     fused = np.setdiff1d(
@@ -180,17 +110,16 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
     eager_ns = facts.median_per_step(fused, facts.launches.duration_ns[fused])
     fused_ns = int(FUSION_SAVING * eager_ns)
     return Candidate(
-        summary=f"GPU idle: the CPU is {_ELSEWHERE if is_python else 'launch-bound'}",
+        summary="GPU idle: the CPU is launch-bound",
         est_saving_ns=times_ns[0] + fused_ns,
         busy_ns=fused_ns,
         confidence=Confidence.ESTIMATED,
         remedy=remedy,
-        location=_where(facts, python) if is_python else where,
+        location=where,
         evidence=(
             Figure("launches a step", facts.launches_per_step(launches)),
             Figure("idle in the recorded step", idle_per_step(facts, idle), FigureUnit.NS),
-            *([Figure("most of it", region, FigureUnit.TEXT)] if region and not is_python else ()),
-            *_figure_if_any("of it in such Python", python_ns if is_python else 0),
+            *([Figure("most of it", region, FigureUnit.TEXT)] if region else ()),
             *_figure_if_any("kernels of eager ops", eager_ns),
             *_of_step(facts, times_ns[1], launches),
             *(
@@ -331,21 +260,24 @@ RULE = Rule(
     "next launch. Optimizers that update parameters one by one, Python loops and eager code next "
     "to compiled graphs have rules of their own; this one is about the rest. It has the line whose "
     "launches, in forward and backward, end most of that time, or else the part of the model. "
-    "If most of it is Python that launches nothing for a millisecond or longer, the finding says "
-    "so and has another remedy. An op that computes on the CPU meanwhile is a finding of its own.",
+    "What the CPU computes meanwhile, in ops or in Python, is `cpu_work`.",
     because="A launch costs the CPU several microseconds, an eager op with Python and the "
     "dispatcher tens of microseconds. If kernels are shorter than that, the device waits.",
     remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
     "eager code makes fewer and longer kernels. A larger batch makes kernels longer at the same "
-    "number of launches. Move other Python work out of the step.",
+    "number of launches.",
     saving="Idle time of the usual step that is launching, Python between ops, autograd's engine, "
     "launch latency or the end of the step (see the causes of idle time), minus what profiling "
     "adds to it, and no more than the step idles without recording. "
     "The steps before the recording show how much that is, beyond the profiler's own "
     "idle time. Without them, the CPU is assumed to need 1.45 times as long for the rest of a "
-    "recorded step; 1.1 to 2.0 were measured. CUDA graphs leave some of it. What "
-    "the rules of groups of launches save is subtracted, and no more is left than the device idles "
-    "in a replay without these groups. If the remedy is to compile, three fifths of the time of "
-    "torch's own eager kernels are added, as in `uncompiled`, because compiling fuses them.",
+    "recorded step; 1.1 to 2.0 were measured. What "
+    "the rules of groups of launches and of the CPU's work save is subtracted, and no more is left "
+    "than the device idles in a replay without these groups. If the remedy is CUDA graphs, no more "
+    "than these win in a replay: of forward and backward the first launch keeps its way, each "
+    "other costs two microseconds, and the optimizer stays as it is. If the remedy "
+    "is to compile, three fifths of the time of torch's own eager kernels are added, as in "
+    "`uncompiled`, because compiling fuses them.",
     judge=_judge,
+    takes_rest=True,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.launch_groups import Kind, LaunchGroup, candidates_of
+from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.launch_groups import candidates_of
 from profiler_ext.findings.rule import Candidate, Rule
 
 _FOREACH = (

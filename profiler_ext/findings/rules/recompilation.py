@@ -16,19 +16,19 @@ SIZES: Final = (
     "pad batches to few sizes"
 )
 LAYOUT: Final = (
-    "hand the input over in one layout: .contiguous() before the call, or one memory_format for all"
+    "pass the input in one layout: .contiguous() before the call, or one memory_format for all"
 )
 TENSOR: Final = (
-    "hand the input over alike in each call: of one dtype, with as many dimensions, on one device"
+    "pass an input of the same kind in each call: one dtype, as many dimensions, one device"
 )
 GRADIENTS: Final = (
-    "code with gradients and code without are compiled apart, so one of each is right; of more, "
-    "let inputs be alike: want a gradient in each call or in none, and be made under one of "
-    "no_grad() and inference_mode()"
+    "let inputs require gradients in each call or in none, and make them under one of no_grad() "
+    "and inference_mode(): code with gradients is compiled apart from code without, so one of "
+    "each is right"
 )
 TRAINING: Final = (
-    "code for train() and code for eval() are compiled apart, so one of each is right; where that "
-    "costs too much, evaluate with the model that torch.compile was given, uncompiled"
+    "evaluate the uncompiled model, if compiling twice costs too much: code for train() and code "
+    "for eval() are compiled apart, so one of each is right"
 )
 # What may fail once where a program trains and evaluates, or calls equal blocks one after another,
 # of which the first has an input that requires no gradient
@@ -40,10 +40,10 @@ _ONE_OF_EACH: Final = (
 )
 BACKEND: Final = "call torch.compile once for each function, and keep what it returns"
 STATE: Final = (
-    "call it in one state: the same autocast, determinism and number of threads in each call"
+    "call it in one state (autocast, determinism, number of threads), the same in each call"
 )
 VALUES: Final = (
-    "keep what the guard compares constant: hand it over as a tensor, or take it out of the model"
+    "keep what the guard compares constant: pass it as a tensor, or take it out of the model"
 )
 # The first one that a guard contains applies
 _REMEDIES: Final = (

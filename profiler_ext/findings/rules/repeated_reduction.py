@@ -14,9 +14,9 @@ from profiler_ext.records.events import Ints
 _MIN_FRACTION, _MIN_HIDDEN = 0.03, 0.1
 _MAX_IDLE = 0.3
 _NS = FigureUnit.NS
-_DDP = "run the forward and backward of all micro-batches but the last under DDP's no_sync()"
+_DDP = "DDP's no_sync() around all micro-batches but the last, forward and backward"
 _FSDP = (
-    "FSDP's set_requires_gradient_sync(False) for all micro-batches but the last, if "
+    "FSDP's set_requires_gradient_sync(False), for all micro-batches but the last, if "
     "unsharded gradients fit in memory"
 )
 

@@ -14,7 +14,7 @@ from profiler_ext.records import events, evidence, provenance, vocabulary
 _OF_REPLAYS = (evidence.SiteEvidence.RUNNER_COPY, evidence.SiteEvidence.RUNNER_SEED)
 _MIN_FRACTION, _MIN_NS = 0.01, 20_000
 _FORWARD = (
-    "write each batch into one tensor (static.copy_(batch)), marked with torch's "
+    "copy each batch into one tensor marked as static (static.copy_(batch)), with torch's "
     "mark_static_address before the first call"
 )
 _BACKWARD = (

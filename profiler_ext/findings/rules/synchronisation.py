@@ -12,9 +12,8 @@ from profiler_ext.findings.facts import (
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.launch_groups import (
-    Kind,
-    LaunchGroup,
     launch_groups,
     lines_that_wait,
     waits_in,

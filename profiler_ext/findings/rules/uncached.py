@@ -23,7 +23,7 @@ _TURNED_OFF = (
     "leave torch's cache on: TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, "
     "TORCHINDUCTOR_FX_GRAPH_CACHE=0 or the config of that name disables it"
 )
-_OP = "move the op that torch cannot cache out of the compiled function, so that the rest is cached"
+_OP = "move the op that torch cannot cache out of the function, so that the rest is cached"
 _IS_REGION = "FX graph cache: not asked"
 _REGION = "compile the whole function: torch does not cache regions that are compiled separately"
 _BYPASSED = "change what torch's reason names, so that the graph can be cached"

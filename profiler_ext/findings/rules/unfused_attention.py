@@ -41,11 +41,11 @@ _SOFTMAX_SIZE = re.compile(r"softmax_warp_\w+<[^,]+, [^,]+, [^,]+, (\d+)")  # it
 _WITH_MASK = ("efficient",)  # of torch's backends the one that takes dropout with a mask
 _BOTH = {vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD}
 _KERNELS = (
-    "torch.nn.attention.sdpa_kernel([...]) without MATH around the call: torch then says what "
-    "rules out each fused backend (mask, dtype, dropout, strides)"
+    "sdpa_kernel([...]) without MATH around the call, from torch.nn.attention: torch then says "
+    "what rules out each fused backend (mask, dtype, dropout, strides)"
 )
 _WRITTEN = (
-    "F.scaled_dot_product_attention in place of the products and the softmax; "
+    "F.scaled_dot_product_attention in place of these ops (products and softmax); "
     "need_weights=False for nn.MultiheadAttention; attn_implementation='sdpa' in transformers"
 )
 

@@ -20,6 +20,10 @@ _JOINT = "seq_table"
 
 CURRENT_COMPILE_ID = Member("torch._guards", "CompileContext.current_compile_id", _KEYS)
 
+HISTORY_ENABLED = Member(
+    "torch._C", "_cuda_isHistoryEnabled", "the settings that slow each op", is_of_gpu=True
+)
+
 _DYNAMO = "torch._dynamo.output_graph"
 LOCAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.local_scope", _MODULES)
 GLOBAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.global_scope", _MODULES)

@@ -39,7 +39,7 @@ _SIDE: Mapping[str, Callable[[Side], Any]] = {
 }
 
 
-def between_kernels(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
+def fusions(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     """Return one row per buffer that one kernel of a graph stores and another loads.
 
     ``kernel``, ``file`` and their like are of the kernel that stores it; of the one that loads it

@@ -10,65 +10,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from profiler_ext.records.provenance import CallSite
-from profiler_ext.records.vocabulary import SiteKind, Term
+from profiler_ext.records.vocabulary import FusionBarrier, SiteKind
 
 _AUTOTUNE = "max_autotune"
 _TEMPLATED_OPS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_mm", "_grouped_mm")
 """Ops for which ``torch/_inductor/kernel`` has Triton templates."""
-
-
-class FusionBarrier(
-    Term, page="words.md", title="fusion barrier", columns=("between_kernels.barrier",)
-):
-    """Why two kernels of a graph that pass a buffer on are not one kernel."""
-
-    LIBRARY_CALL = (
-        "library_call",
-        "a library call",
-        "is passed on by or to a library call, whose kernel computes no other op",
-        "for products and convolutions max_autotune: a Triton template can compute the other side",
-    )
-    ACCESS_ORDER = (
-        "access_order",
-        "order of access",
-        "is stored in another order, or by other indices, than it is loaded in",
-        "write and read in one layout; loop_ordering_after_fusion where it is off",
-    )
-    LOOP_SIZES = (
-        "loop_sizes",
-        "sizes of the loops",
-        "is passed between loops of different sizes: a reduction and what it does not reduce",
-        "reduce along one axis only; combo_kernels where the two are independent",
-    )
-    DEPENDENCY = (
-        "dependency",
-        "a kernel in between",
-        "is also needed by a kernel in between, which cannot be fused with both",
-        "look at the kernel in between: often a library call",
-    )
-    LIMIT = (
-        "limit",
-        "a limit of the scheduler",
-        "could be kept in registers, but a heuristic of the scheduler was against it",
-        "raise the limit of torch._inductor.config that the reason names, and measure",
-    )
-    TEMPLATE = (
-        "template",
-        "a template",
-        "is passed on by or to a template that cannot take the other side in",
-        "leave only element-wise work around the product, with one user",
-    )
-    KIND = (
-        "kind",
-        "the kinds of the ops",
-        "is passed between kinds of ops that Inductor never fuses",
-    )
-    OTHER = ("other", "another reason", "was kept for a reason in torch's own words")
-    NOT_GIVEN = (
-        "not_given",
-        "no reason given",
-        "was kept without a reason: the scheduler compared the two with others, or not at all",
-    )
 
 
 _BY_WORDS: Mapping[str, FusionBarrier] = MappingProxyType(

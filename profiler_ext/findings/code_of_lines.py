@@ -1,0 +1,122 @@
+"""What the text of lines says: whether calls need each other, what is computed from sizes alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+# They make a tensor of numbers that depend on nothing but sizes
+_FACTORIES = frozenset(
+    {"arange", "eye", "linspace", "logspace", "tril_indices", "triu_indices", "hann_window"}
+)
+_FILLED = frozenset({"ones", "full"})  # constants only where they become a mask
+_MASKS = frozenset({"tril", "triu"})
+# What of a tensor is no value
+_SIZES = frozenset({"device", "dtype", "shape", "size", "numel", "dim", "ndim"})
+# What they name is no tensor of the step, as a rule
+_MODULES = frozenset({"torch", "np", "math", "self", "F", "config"})
+
+
+def constant_lines(codes: Mapping[int, str]) -> set[int]:
+    """Return the lines of a function that compute tensors from sizes and such tensors alone."""
+    constant: set[str] = set()
+    lines: set[int] = set()
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        value = getattr(statement, "value", None)
+        if statement is None or not isinstance(value, ast.AST):
+            continue
+        names, called = set(_values(value)), _called(value)
+        is_made = bool(called & _FACTORIES) or bool(called & _FILLED and called & _MASKS)
+        if names <= constant and (is_made or names):
+            lines.add(line)
+            constant |= {each for target in _targets(statement) for each in _names(target)}
+    return lines
+
+
+def _called(value: ast.AST) -> set[str]:
+    """Return the names of the functions and methods that are called."""
+    called = (each for each in ast.walk(value) if isinstance(each, ast.Call))
+    return {name for each in called for name in _callee(each)}
+
+
+def _callee(call: ast.Call) -> set[str]:
+    return {getattr(call.func, "attr", getattr(call.func, "id", ""))}
+
+
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    return [statement.target] if isinstance(statement, ast.AnnAssign) else []
+
+
+def _values(node: ast.AST) -> Iterator[str]:
+    """Yield the names whose values are used; of a module, ``self`` and sizes none."""
+    if isinstance(node, ast.Compare):  # with ``self.at``, say, which may change
+        attributes = (each for each in ast.walk(node) if isinstance(each, ast.Attribute))
+        yield from (each.attr for each in attributes if _root(each) == "self")
+    if isinstance(node, ast.Name):
+        yield node.id
+    for each in _parts(node):
+        yield from _values(each)
+
+
+def _parts(node: ast.AST) -> list[ast.AST]:
+    """Return the parts of an expression that may be values of tensors."""
+    if isinstance(node, ast.Attribute):
+        return [] if node.attr in _SIZES or _root(node) in _MODULES else [node.value]
+    if not isinstance(node, ast.Call):
+        return list(ast.iter_child_nodes(node))
+    if _callee(node) & (_SIZES | _FACTORIES | _FILLED):
+        return []
+    of_method = [] if isinstance(node.func, ast.Name) else [node.func]
+    return [*of_method, *node.args, *(each.value for each in node.keywords)]
+
+
+def _root(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return _root(node.value)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_independent(code: str | None, *, is_joined: bool) -> bool:
+    """Tell by a line's text whether none of its calls takes what another returned."""
+    # is_joined: its function joins a list of tensors. ``x = layer(x)`` and what cannot be read are
+    # no such lines.
+    statement = _statement(code or "")
+    if statement is None:
+        return False
+    loops = [each for each in ast.walk(statement) if isinstance(each, _COMPREHENSIONS)]
+    if any(map(_calls_its_targets, loops)):
+        return True
+    if isinstance(statement, ast.AugAssign):
+        return not _names(statement.target) & _names(statement.value)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not is_joined or not isinstance(call, ast.Call):
+        return False
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "append":
+        return not _names(call.func.value) & {name for each in call.args for name in _names(each)}
+    return True  # the element of a comprehension that takes several lines
+
+
+def _statement(code: str) -> ast.stmt | None:
+    """Return the innermost statement of a line; ``None`` where it is no whole one."""
+    try:
+        parsed = ast.parse(code.strip()).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return (parsed[0].body[0] if isinstance(parsed[0], ast.For) else parsed[0]) if parsed else None
+
+
+def _calls_its_targets(loop: ast.AST) -> bool:
+    """Tell whether a comprehension calls what it loops over, or what that selects."""
+    generators: list[ast.comprehension] = getattr(loop, "generators", [])
+    targets = {name for each in generators for name in _names(each.target)}
+    called = [each.func for each in ast.walk(loop) if isinstance(each, ast.Call)]
+    return any(_names(each) & targets for each in called if not isinstance(each, ast.Attribute))
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Return the names in an expression, without ``self``."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"self"}

@@ -1,0 +1,134 @@
+"""Groups of launches, or of the CPU's work, that one change of the program would remove.
+
+Each group's saving is that of a replay without it, on top of the groups with a larger one, so that
+no time is saved twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+import numpy as np
+
+from profiler_ext.findings.critical_path import Floats, Remedied, Replay
+from profiler_ext.findings.facts import Facts, Rows, median_per_step
+from profiler_ext.findings.finding import Location
+from profiler_ext.findings.rule import NO_ROWS
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase
+
+_IN_BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
+# So long takes ``cudaGraphLaunch`` for each node: 1.0 to 2.3 microseconds were recorded on an H100
+_NODE_NS = 2_000
+
+
+class Kind(Enum):
+    """What a group is made of."""
+
+    OPTIMIZER = auto()  # an optimizer that updates parameters one by one
+    TENSORS = auto()  # a loop over tensors outside of forward and backward
+    CALLS = auto()  # a loop in a forward, also over the modules of a list
+    EAGER = auto()  # what runs eagerly next to compiled graphs
+    CONSTANTS = auto()  # tensors that are computed again from sizes alone
+    READS = auto()  # reads of single values, for which the CPU waits
+    COMPUTING = auto()  # ops that compute on the CPU
+    PYTHON = auto()  # Python that launches nothing for long
+    LOADING = auto()  # waits for the next batch
+    ALLOCATING = auto()  # calls that allocate and free memory
+    CHECKING = auto()  # what anomaly detection adds
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchGroup:
+    """Launches, or the CPU's work, that one change would remove."""
+
+    kind: Kind
+    location: Location  # the line with most of it
+    launches: Ints
+    count: int  # of parameters, tensors, calls or ops a step
+    cpu_kept: Floats | float  # the part of the CPU's time since the launch before that is left
+    busy_kept: Floats | float  # the part of the device's time
+    waits: Rows | None = None  # those of ``Replay.waits`` that go with them; ``None`` for none
+    work_kept: Floats | None = None  # the part of the CPU's time before every launch that is left
+    pieces: Ints | None = None  # rows of the idle time during it; ``None``: before its launches
+    what: str = ""  # what it runs, where the rule says so
+    lines: int = 1
+    saving_ns: int = 0
+
+    def idle(self, facts: Facts) -> Ints:
+        """Return the pieces of idle time that its launches ended, or during its work."""
+        return facts.idle_before(self.launches) if self.pieces is None else self.pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The groups with their savings, and the step that is left without all of them."""
+
+    groups: tuple[LaunchGroup, ...]
+    idle_ns: int  # of the device in that step
+    left: Remedied | None = None  # what that step has; ``None`` where it cannot be replayed
+
+
+def replayed_in_turn(facts: Facts, groups: Iterable[LaunchGroup]) -> Replayed:
+    """Replay the step without one group after the other, that of the largest saving first."""
+    replay = facts.replay
+    if replay is None:  # then the idle time during the CPU's work is all that is known
+        known = (each for each in groups if each.pieces is not None)
+        return Replayed(tuple(_with_its_idle(facts, each) for each in known), facts.idle_ns)
+
+    saved, left, now = [], list(groups), replay.unchanged
+    now_ns, busy_ns = _step_ns(facts, replay, now)
+    while left:
+        after = [now.joined(_remedied(facts, each)) for each in left]
+        took_ns = [_step_ns(facts, replay, each) for each in after]
+        best = min(range(len(left)), key=lambda at: took_ns[at])
+        saved.append(replace(left.pop(best), saving_ns=max(now_ns - took_ns[best][0], 0)))
+        now, now_ns, busy_ns = after[best], min(now_ns, took_ns[best][0]), took_ns[best][1]
+    return Replayed(tuple(saved), max(now_ns - busy_ns, 0), now)
+
+
+def saved_by_graphs_ns(facts: Facts, replayed: Replayed) -> int | None:
+    """Return what CUDA graphs of forward and backward save of the step that the groups leave."""
+    if facts.replay is None or replayed.left is None:
+        return None
+    launches, pace = facts.launches, facts.pace
+    order = np.argsort(pace.enqueued_ns, kind="stable")
+    is_own = ~launches.phase.where(Phase.OPTIMIZER)[order] & ~pace.replayed[order]
+    # The first launch of each graph keeps the way to it, the others what a node of a graph costs
+    is_backward = launches.phase.where(*_IN_BACKWARD)[order]
+    is_in = is_own[1:] & is_own[:-1] & (is_backward[1:] == is_backward[:-1])
+    cpu, since_ns = np.ones(len(launches)), np.diff(pace.enqueued_ns[order])[is_in]
+    cpu[order[1:][is_in]] = np.minimum(_NODE_NS / np.maximum(since_ns, 1), 1)
+    with_graphs = replayed.left.joined(Remedied(cpu, np.ones(len(launches))))
+    before, after = (
+        _step_ns(facts, facts.replay, each)[0] for each in (replayed.left, with_graphs)
+    )
+    return max(before - after, 0)
+
+
+def _step_ns(facts: Facts, replay: Replay, remedied: Remedied) -> tuple[int, int]:
+    """Return the time of a step with a remedy, and of the device's work in it."""
+    busy_ns = int(facts.busy_ns * _busy_part(facts, remedied))
+    return max(replay.step_ns(facts.training.slowdown, remedied), busy_ns), busy_ns
+
+
+def _with_its_idle(facts: Facts, group: LaunchGroup) -> LaunchGroup:
+    pieces = NO_ROWS if group.pieces is None else group.pieces
+    return replace(group, saving_ns=median_per_step(facts, pieces))
+
+
+def _busy_part(facts: Facts, remedied: Remedied) -> float:
+    duration_ns = np.where(facts.launches.in_steps, facts.launches.duration_ns, 0)
+    return float((duration_ns * remedied.busy).sum() / max(int(duration_ns.sum()), 1))
+
+
+def _remedied(facts: Facts, group: LaunchGroup) -> Remedied:
+    """Return what is left without a group."""
+    cpu, busy = np.ones(len(facts.launches)), np.ones(len(facts.launches))
+    if group.work_kept is not None:
+        cpu = group.work_kept.copy()
+    cpu[group.launches] = np.minimum(cpu[group.launches], group.cpu_kept)
+    busy[group.launches] = group.busy_kept
+    return Remedied(cpu, busy, None if group.waits is None else ~group.waits)

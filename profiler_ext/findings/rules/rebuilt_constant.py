@@ -1,0 +1,40 @@
+"""The rule for tensors that each call computes again from sizes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.launch_groups import candidates_of
+from profiler_ext.findings.rule import Candidate, Rule
+
+_REMEDY = (
+    "compute it once and keep it (register_buffer with persistent=False), again only if its size "
+    "changes"
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    def texts(group: LaunchGroup) -> tuple[str, str]:
+        launches = facts.launches_per_step(group.launches)
+        times = f"{group.count:,} times" if group.count > 1 else "once"
+        made = f"the same tensor is computed {times} a step ({launches:,} launches)"
+        return made, _REMEDY
+
+    return candidates_of(facts, Kind.CONSTANTS, texts)
+
+
+RULE = Rule(
+    name="rebuilt_constant",
+    title="A constant that each step computes again",
+    means="Lines of a function compute a tensor from sizes alone, by their text: positions, "
+    "frequencies, a causal mask (`arange`, `eye`, `linspace`, `ones` with `tril`), and what "
+    "follows from them. The step waits for their launches.",
+    because="Each call launches a kernel for each op, although the result is the same in each "
+    "layer and each step.",
+    remedy="A buffer of the module (`register_buffer(..., persistent=False)`), or a cache by size.",
+    saving="How much shorter the step would be in a replay without these launches, after the "
+    "groups of launches and work that save more.",
+    judge=_judge,
+)

@@ -1,0 +1,128 @@
+"""The CPU's own work is one finding for each function, and costs what a replay without it saves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiler_ext.findings import SavingPer
+from profiler_ext.findings.code_of_lines import constant_lines
+from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings.groups import Kind
+from profiler_ext.findings.launch_groups import groups_of
+from profiler_ext.findings.rules import cpu_work, debug_setting, launch_bound, rebuilt_constant
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Phase
+from tests.findings.stepping import MS, US, Script, is_silent, only, placed, trained
+
+KERNEL = "vectorized_elementwise_kernel"
+
+
+def computing(name: str, work_ns: int, kernel_ns: int = 2 * US) -> Analysis:
+    """Three steps of 20 launches around an op on the CPU."""
+    script = Script()
+    for _ in range(3):
+        for number in range(20):
+            script.launch(KERNEL, kernel_ns)
+            if number == 9:
+                script.work(name, work_ns, "cpu_op")
+        script.end_step()
+    return script.analysis()
+
+
+def test_ops_on_the_cpu_cost_what_the_device_waits_for_them() -> None:
+    found = only(cpu_work.RULE, computing("aten::normal_", 5 * MS))
+    assert found.summary == "GPU idle: aten::normal_ runs on the CPU"
+    assert found.est_saving_ns == pytest.approx(5 * MS, rel=0.01)
+    assert found.remedy.startswith("do it on the GPU")
+
+
+def test_long_work_is_not_slowed_by_a_recording_unless_the_steps_before_show_it() -> None:
+    recorded = computing("aten::normal_", 5 * MS)
+    slowed = only(cpu_work.RULE, trained(recorded, *[3 * MS] * 3))
+    assert slowed.est_saving_ns < 3 * MS
+    as_fast = only(cpu_work.RULE, trained(recorded, *[5_150 * US] * 3))
+    assert as_fast.est_saving_ns == pytest.approx(5 * MS, rel=0.02)
+
+
+def test_views_and_what_the_device_works_across_are_none() -> None:
+    assert is_silent(cpu_work.RULE, computing("aten::view", 5 * MS))
+    assert is_silent(cpu_work.RULE, computing("aten::normal_", 100 * US, kernel_ns=MS))
+
+
+def test_what_the_cpu_computes_is_no_launching() -> None:
+    """The step is 0.2 ms without the op: a 26th of it, where launch_bound needs a tenth."""
+    assert is_silent(launch_bound.RULE, computing("aten::normal_", 5 * MS))
+
+
+def checked() -> Analysis:
+    """Three steps whose ops begin with 100 us of nothing, as one that keeps a stack."""
+    script = Script()
+    for _ in range(3):
+        for _ in range(40):
+            script.launch(KERNEL, 2 * US, cost_ns=200 * US)
+        script.end_step()
+    made = script.analysis()
+    settings = replace(made.recording.settings, debug_settings=("anomaly detection",))
+    return replace(made, recording=replace(made.recording, settings=settings))
+
+
+def test_anomaly_detection_costs_the_stacks_that_ops_keep() -> None:
+    found = only(debug_setting.RULE, checked())
+    assert found.saving_per is SavingPer.STEP
+    # Each launch call begins halfway through its op: 100 of 200 us, recorded 1.45 times as slowly
+    assert found.est_saving_ns == pytest.approx(40 * 100 * US / 1.45, rel=0.03)
+
+
+def test_without_it_an_op_may_take_as_long() -> None:
+    analysis = checked()
+    recording = analysis.recording
+    settings = replace(recording.settings, debug_settings=())
+    plain = replace(analysis, recording=replace(recording, settings=settings))
+    assert is_silent(debug_setting.RULE, plain)
+    assert not groups_of(facts_of(plain), Kind.CHECKING)
+
+
+ROTARY = {
+    10: "powers = torch.arange(0, self.channels, 2, device=device)",
+    11: "rates = 1.0 / 10000 ** (powers / self.channels)",
+    12: "positions = torch.arange(x.shape[1], device=x.device).float()",
+    13: "return torch.outer(positions, rates).cos()",
+}
+
+
+@pytest.mark.parametrize(
+    ("codes", "lines"),
+    [
+        (ROTARY, {10, 11, 12, 13}),
+        ({1: "mask = torch.ones(n, n, device=x.device).tril()"}, {1}),
+        ({1: "total = torch.ones(n)"}, set()),
+        ({1: "seen = torch.arange(keys.shape[2], device=q.device) <= self.at"}, set()),
+        ({1: "seen = torch.arange(n)[None] < lengths[:, None]"}, set()),
+        ({1: "x = self.gate(x)", 2: "y = x * 2"}, set()),
+        ({1: "at = torch.arange(n)", 2: "x = x + self.positions(at)"}, {1}),
+        ({1: "x = (", 2: ""}, set()),
+    ],
+)
+def test_lines_that_compute_from_sizes_alone(codes: dict[int, str], lines: set[int]) -> None:
+    assert constant_lines(codes) == lines
+
+
+def rebuilding(code: str) -> Analysis:
+    script = Script()
+    for _ in range(3):
+        for _ in range(12):
+            script.launch(KERNEL, 2 * US, op="aten::arange")
+            script.launch(KERNEL, 2 * US)
+        script.end_step()
+    where = {"file": "/m.py", "line": 7, "function": "positions", "phase": Phase.FORWARD}
+    return placed(script.analysis(), arange={**where, "code": code})
+
+
+def test_a_constant_that_each_call_computes_is_reported_at_its_line() -> None:
+    found = only(rebuilt_constant.RULE, rebuilding("at = torch.arange(n, device=x.device)"))
+    assert (found.location.file, found.location.line) == ("/m.py", 7)
+    assert "the same tensor is computed 12 times a step (12 launches)" in found.summary
+    assert found.est_saving_ns == pytest.approx(12 * 10 * US / 1.45, rel=0.1)
+    assert is_silent(rebuilt_constant.RULE, rebuilding("at = self.used(x)"))

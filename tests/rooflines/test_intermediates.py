@@ -1,0 +1,97 @@
+"""The buffers between kernels: which, how often, at what cost, and never more than was measured."""
+
+import pytest
+
+from profiler_ext import load
+from profiler_ext.exporters import tables
+from profiler_ext.records.provenance import CallSite, Intermediate
+from profiler_ext.records.vocabulary import FusionBarrier, SiteKind
+from profiler_ext.rooflines.fusion_barriers import barrier_between, library_call_text
+from profiler_ext.rooflines.intermediates import passed_buffers, saved_bytes
+from tests.analyses import gpu_step
+from tests.kineto.traces import H200
+
+
+@pytest.fixture(scope="module")
+def analysis():
+    return gpu_step()
+
+
+def test_each_buffer_between_kernels_that_ran_has_its_two_sides(analysis):
+    found = [
+        (each.passed.buffer, each.writer.site.kernel, each.reader.site.kernel, each.barrier)
+        for each in passed_buffers(analysis)
+    ]
+    assert sorted(found) == [
+        (
+            "buf0",
+            "extern_kernels.addmm",
+            "triton_poi_fused__to_copy_gelu_0",
+            FusionBarrier.LIBRARY_CALL,
+        ),
+        (
+            "buf3",
+            "triton_red_fused_gelu_backward_sum_0",
+            "extern_kernels.mm",
+            FusionBarrier.LIBRARY_CALL,
+        ),
+    ]
+
+
+def test_a_side_has_the_launches_and_the_line_of_its_call_site(analysis):
+    launches = analysis.launches
+    for each in passed_buffers(analysis):
+        for side in (each.writer, each.reader):
+            assert side.duration_ns == launches.duration_ns[side.launches].sum()
+            assert set(launches.call_site[side.launches].tolist()) == {side.site.ordinal}
+            assert side.place is not None and side.place.line is not None
+
+
+def test_no_buffer_costs_more_than_its_two_kernels_take(analysis):
+    for each in passed_buffers(analysis):
+        assert each.could_save_ns is None or (
+            0 <= each.could_save_ns <= each.writer.duration_ns + each.reader.duration_ns
+        )
+
+
+def test_the_table_has_the_buffers_of_a_phase_a_step_and_a_kernel(analysis):
+    whole = tables.fusions(analysis)
+    assert sorted(whole["buffer"].tolist()) == ["buf0", "buf3"]
+    assert tables.fusions(analysis, phase="backward")["buffer"].tolist() == ["buf3"]
+    assert tables.fusions(analysis, kernel="gelu_0")["buffer"].tolist() == ["buf0"]
+    of_steps = [tables.fusions(analysis, step=step.number) for step in analysis.steps]
+    passes = [sum(table["passes"].tolist()) for table in of_steps]
+    assert sum(passes) == sum(whole["passes"].tolist()) > 0
+
+
+def test_a_store_that_others_need_is_not_saved():
+    passed = Intermediate("buf0", 0, 1, 30, 40)
+    assert saved_bytes(passed, readers=1) == 70
+    assert saved_bytes(passed, readers=2) == 30
+    assert saved_bytes(Intermediate("buf0", 0, 1, 30, 40, is_kept=True), readers=1) == 30
+
+
+def _site(kind, op=None):
+    return CallSite(0, "0", kind, op or "triton_poi_0", op, (), ())
+
+
+def test_a_library_call_on_one_side_is_the_reason_whatever_else_was_said():
+    mm, kernel = _site(SiteKind.EXTERN, "aten::mm"), _site(SiteKind.TRITON)
+    for pair in ((mm, kernel), (kernel, mm), (mm, mm)):
+        assert barrier_between("no shared data", *pair) is FusionBarrier.LIBRARY_CALL
+    assert barrier_between(None, kernel, kernel) is FusionBarrier.NOT_GIVEN
+    assert barrier_between("words of a later torch", kernel, kernel) is FusionBarrier.OTHER
+
+
+def test_only_products_and_convolutions_can_be_templates():
+    mm, sort = _site(SiteKind.EXTERN, "aten::mm"), _site(SiteKind.EXTERN, "aten::sort")
+    kernel = _site(SiteKind.TRITON)
+    assert "max_autotune is off" in library_call_text((), mm, kernel)
+    assert "autotuning chose" in library_call_text(("max_autotune_gemm",), mm, kernel)
+    assert library_call_text((), mm, sort) == "aten::sort, for which Inductor has no template"
+
+
+def test_a_recording_of_an_earlier_version_has_no_buffers():
+    recorded = load(H200 / "cases" / "mix_order.session.pt.trace.json.gz")
+    assert passed_buffers(recorded.analyses[0]) == ()
+    assert len(recorded.columns("fusions")) == 0
