@@ -16,30 +16,36 @@ from types import FrameType
 _NAMES = ("SIGTERM", "SIGHUP")  # the second is not on every system
 
 
-class _SignalReceivedError(BaseException):
+class SignalReceivedError(BaseException):
     """A signal ends the command."""
 
 
 @contextmanager
 def cleaned_up_on_signal() -> Iterator[None]:
-    """Close what is open before a signal ends the process; a second one ends it at once."""
+    """Close what is open before a signal ends the process; a second one ends it at once.
+
+    Raises:
+        SignalReceivedError: Within the context; who catches it may say what there is so far.
+    """
     received: list[int] = []
 
     def end(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         received.append(number)
-        raise _SignalReceivedError
+        raise SignalReceivedError(signal.Signals(number).name)
 
     signals = _default_signals()
     for number in signals:
         signal.signal(number, end)
     try:
         yield
-    except _SignalReceivedError:
-        signal.raise_signal(received[0])
+    except SignalReceivedError:
+        pass
     finally:
         for number in signals:
             signal.signal(number, signal.SIG_DFL)
+        if received:
+            signal.raise_signal(received[0])
 
 
 def _default_signals() -> list[signal.Signals]:

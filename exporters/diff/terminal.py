@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.notes import notes
-from profiler_ext.comparison.records import Account, FusedKernel, FusionChange, Row, Table, Verdict
+from profiler_ext.comparison.records import (
+    Account,
+    FusedKernel,
+    FusionChange,
+    NotFused,
+    Row,
+    Table,
+    Verdict,
+)
 from profiler_ext.exporters.diff.texts import (
     change_text,
     count_text,
@@ -28,6 +36,7 @@ from profiler_ext.exporters.terminal.console import (
     print_wrapped,
     text_console,
 )
+from profiler_ext.exporters.views.between import barrier_name
 from profiler_ext.exporters.views.formatting import middle, require_top
 from profiler_ext.printable import printable
 
@@ -147,7 +156,13 @@ def fusion_texts(fusion: FusionChange) -> list[str]:
     return [
         *_side_lines("before", fusion.base, change.base_steps),
         *_side_lines("now", fusion.head, change.head_steps),
+        *map(_not_fused_line, fusion.not_fused[:_SHOWN_KERNELS]),
     ]
+
+
+def _not_fused_line(pair: NotFused) -> str:
+    why = barrier_name(pair.barrier, pair.reason)
+    return f"  not fused  {pair.writer} -> {pair.reader}: {why}"
 
 
 def _side_lines(name: str, kernels: tuple[FusedKernel, ...], steps: int) -> list[str]:

@@ -154,8 +154,10 @@ def table_answer(
     )
 
 
-def report_answer(source: SessionLike, top: int | None = 15) -> documents.Report:
-    """Return a session's overview."""
+def report_answer(
+    source: SessionLike, top: int | None = 15, measured: documents.Measurements | None = None
+) -> documents.Report:
+    """Return a session's overview, and what was measured since it was recorded."""
     cuts: list[documents.Cut] = []
     rows: dict[str, documents.Rows] = {}
     for name in OVERVIEW_TABLES:
@@ -174,13 +176,16 @@ def report_answer(source: SessionLike, top: int | None = 15) -> documents.Report
         cuts=[*cuts, *steps_truncation(source)],
         session=session_facts(source),
         coverage=coverage(source),
+        measured=measured,
         findings=findings,
         tables=rows,
     )
 
 
-def findings_answer(source: SessionLike, top: int | None = None) -> documents.FindingsAnswer:
-    """Return the findings of a session."""
+def findings_answer(
+    source: SessionLike, top: int | None = None, measured: documents.Measurements | None = None
+) -> documents.FindingsAnswer:
+    """Return the findings of a session, and what was measured since it was recorded."""
     recommendations: Findings = source.recommendations
     entries = [finding_entry(each) for each in recommendations.ranked]
     kept = entries if top is None else entries[: formatting.require_top(top)]
@@ -191,6 +196,7 @@ def findings_answer(source: SessionLike, top: int | None = None) -> documents.Fi
         step_ns=recommendations.step_ns,
         unprofiled_step_ns=recommendations.unprofiled_step_ns,
         rules_evaluated=recommendations.rules_evaluated,
+        measured=measured,
         findings=kept,
         rules_skipped=list(recommendations.rules_skipped),
     )

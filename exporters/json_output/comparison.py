@@ -192,12 +192,22 @@ class FusedKernelFacts(Part, frozen=True, kw_only=True):
     launches: int
 
 
+class NotFusedFacts(Part, frozen=True, kw_only=True):
+    """Two kernels that pass a buffer on, and why they were not fused."""
+
+    writer: str
+    reader: str
+    barrier: Annotated[str, about("as the table fusions has it")]
+    reason: str
+
+
 class FusionFacts(Part, frozen=True, kw_only=True):
     """A fusion that changed: what was launched for some ops before, and what now."""
 
     base: list[FusedKernelFacts]
     head: list[FusedKernelFacts]
     change: ChangeFacts
+    not_fused: Annotated[list[NotFusedFacts], about("among the head's kernels, each pair once")]
 
 
 class ComparisonAnswer(Answer, frozen=True, kw_only=True, tag="comparison"):
@@ -325,6 +335,7 @@ def fusion_facts(fusion: records.FusionChange) -> FusionFacts:
         base=[_fused(each) for each in fusion.base],
         head=[_fused(each) for each in fusion.head],
         change=change_facts(fusion.change),
+        not_fused=[NotFusedFacts(**asdict(each)) for each in fusion.not_fused],
     )
 
 

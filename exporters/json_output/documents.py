@@ -120,7 +120,9 @@ class FindingEntry(Part, frozen=True, kw_only=True):
     confidence: Annotated[str, about("measured, estimated or upper_bound")]
     evidence: list[Figure]
     remedy: str
-    overlaps_with: Annotated[list[str], about("larger ones that count part of its time, which is left out here")]
+    overlaps_with: Annotated[
+        list[str], about("larger ones that count part of its time, which is left out here")
+    ]
     page: str
 
 
@@ -212,10 +214,71 @@ class TableAnswer(SessionAnswer, frozen=True, kw_only=True, tag="table"):
     rows: list[dict[str, Any]]
 
 
+class BreakdownChange(Part, frozen=True, kw_only=True):
+    """A part of the step time breakdown, in one recording without remedies and in one with."""
+
+    name: Annotated[str, about("a phase's device time, or a cause of idle time")]
+    base_ns: Annotated[float, about("of a mean recorded step; the profiler was on")]
+    head_ns: float
+
+
+class TrialRow(Part, frozen=True, kw_only=True):
+    """What remedies won, measured in turn with the script without them."""
+
+    remedies: Annotated[list[str], about("what was patched in; none of what was not patched")]
+    rules: Annotated[list[str], about("the rules whose findings propose them")]
+    on_top_of: Annotated[list[str], about("remedies on both sides: those kept before")]
+    verdict: Annotated[
+        str,
+        about(
+            "wins, changes the losses (faster, and not kept), gains less than 1%, slower, "
+            "undecided, breaks the script, or not applicable"
+        ),
+    ]
+    reason: Annotated[
+        str | None, about("the script's last error, why nothing was patched, or why runs ended")
+    ]
+    base_children: Annotated[int, about("runs without these remedies, when it was decided")]
+    children: Annotated[int, about("runs with these remedies")]
+    base_step_ns: Annotated[
+        int | None, about("step time without: geometric mean of the runs' medians")
+    ]
+    step_ns: Annotated[int | None, about("step time with")]
+    gain: Annotated[float | None, about("part of base_step_ns that is saved; below 0 if slower")]
+    gain_low: Annotated[
+        float | None,
+        about("95% confidence interval of the gain, for all looks at it; null of one run a side"),
+    ]
+    gain_high: float | None
+    base_peak_bytes: Annotated[
+        int | None, about("peak memory of the timed steps on a GPU, else of the process")
+    ]
+    peak_bytes: int | None
+    base_startup_ns: Annotated[int | None, about("until steps were steady, less those steps")]
+    startup_ns: int | None
+    losses: Annotated[str, about("identical, within tolerance, different or unknown")]
+    loss_difference: Annotated[float | None, about("largest relative difference of a loss")]
+    patched: Annotated[int, about("calls or objects that were patched, in the first run")]
+    changes: Annotated[
+        list[BreakdownChange], about("what changed in the step time breakdown, of what wins")
+    ]
+
+
+class Measurements(Part, frozen=True, kw_only=True):
+    """What ``profiler-ext try`` measured after the session was recorded."""
+
+    command: list[str]
+    rows: list[TrialRow]
+    best: Annotated[list[str], about("the remedies to apply together")]
+    total: Annotated[TrialRow | None, about("the best set against the script as it is")]
+    stopped_by: Annotated[str | None, about("why the trials ended before they were complete")]
+
+
 class Report(Answer, frozen=True, kw_only=True, tag="report"):
     """A session at a glance: what to do first, and the largest rows of some tables."""
 
     session: SessionFacts
+    measured: Annotated[Measurements | None, about("null where nothing was tried since")] = None
     findings: FindingsPart
     coverage: Coverage
     tables: Annotated[dict[str, Rows], about("name of a table to its largest rows")]
@@ -224,6 +287,7 @@ class Report(Answer, frozen=True, kw_only=True, tag="report"):
 class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):
     """All findings of a session, what has most at stake first."""
 
+    measured: Annotated[Measurements | None, about("null where nothing was tried since")] = None
     step_ns: Annotated[int, about("wall time of the usual step")]
     unprofiled_step_ns: Annotated[
         int | None, about("the same without profiling, if measured in the steps before")
@@ -300,36 +364,6 @@ class JobAnswer(Answer, frozen=True, kw_only=True, tag="job"):
     notes: Annotated[list[str], about("sentences: how the clocks were set, what is not known")]
 
 
-class TrialRow(Part, frozen=True, kw_only=True):
-    """What remedies won, measured in turn with the script without them."""
-
-    remedies: Annotated[list[str], about("what was patched in; none of what was not patched")]
-    on_top_of: Annotated[list[str], about("remedies on both sides: those kept before")]
-    verdict: Annotated[
-        str,
-        about(
-            "wins, changes the losses (faster, and not kept), no significant difference, slower, "
-            "breaks the script, or not applicable"
-        ),
-    ]
-    reason: Annotated[str | None, about("the script's last error, or why nothing was patched")]
-    children: Annotated[int, about("runs with these remedies, and as many without")]
-    base_step_ns: Annotated[int | None, about("step time without: mean of the runs' medians")]
-    step_ns: Annotated[int | None, about("step time with")]
-    gain: Annotated[float | None, about("part of base_step_ns that is saved; below 0 if slower")]
-    gain_low: Annotated[float | None, about("95% confidence interval of the gain")]
-    gain_high: float | None
-    base_peak_bytes: Annotated[
-        int | None, about("peak memory of the timed steps on a GPU, else of the process")
-    ]
-    peak_bytes: int | None
-    base_startup_ns: Annotated[int | None, about("until steps were steady, less those steps")]
-    startup_ns: int | None
-    losses: Annotated[str, about("identical, within tolerance, different or unknown")]
-    loss_difference: Annotated[float | None, about("largest relative difference of a loss")]
-    patched: Annotated[int, about("calls or objects that were patched, in the first run")]
-
-
 class HandEdit(Part, frozen=True, kw_only=True):
     """A change that is not in the diff."""
 
@@ -343,8 +377,8 @@ class TryAnswer(Answer, frozen=True, kw_only=True, tag="try"):
     """Remedies that were measured on a script, and the edit to make."""
 
     command: list[str]
-    steps: Annotated[int, about("timed steps of each run")]
-    pairs: Annotated[int, about("runs of each side")]
+    steps: Annotated[int, about("timed steps of each run, at least")]
+    pairs: Annotated[int, about("runs of each side, at most")]
     runs: Annotated[int, about("how often the script was run, to record it too")]
     duration_ns: int
     on_device: Annotated[bool, about("step times are by the device's clock")]
@@ -354,6 +388,7 @@ class TryAnswer(Answer, frozen=True, kw_only=True, tag="try"):
     total: Annotated[TrialRow | None, about("the best set against the script as it is")]
     diff: Annotated[str, about("unified diff of the user's files, empty where none can be written")]
     edits: Annotated[list[HandEdit], about("what is not in the diff")]
+    stopped_by: Annotated[str | None, about("why the trials ended before they were complete")]
     notes: list[str]
 
 

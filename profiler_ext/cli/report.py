@@ -115,22 +115,26 @@ def _report(options: argparse.Namespace) -> int:
 
 def _print_trial(options: argparse.Namespace) -> None:
     """Print what was measured of the recommendations, before what is estimated."""
-    from profiler_ext.exporters.views.trials import trial_of, trial_text
+    from profiler_ext.exporters.views.trials import row_text, trial_of, trial_text
 
-    if (answer := trial_of(options.session)) is not None:
+    if (answer := trial_of(options.session)) is not None and answer.rows:
         print_line(f"Measured by profiler-ext try: {trial_text(answer)}")
+        for row in answer.rows:
+            print_line(f"  {row_text(row)}")
 
 
 def _answer(session: Session | MergedSession, options: argparse.Namespace) -> Answer:
     from profiler_ext.exporters.json_output import answers
     from profiler_ext.exporters.table_kinds import table_by
+    from profiler_ext.exporters.views.trials import measurements, trial_of
 
     filters = _filters(options)
     if options.findings:
-        return answers.findings_answer(session, options.top)
+        measured = measurements(trial_of(options.session))
+        return answers.findings_answer(session, options.top, measured)
     top = _TOP if options.top is None else options.top
     if options.by is None and {options.depth, *filters.values()} == {None}:
-        return answers.report_answer(session, top)
+        return answers.report_answer(session, top, measurements(trial_of(options.session)))
     kind = table_by(options.by or _BY)
     return answers.table_answer(session, kind, top, options.depth, **filters)
 

@@ -14,7 +14,8 @@ def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.description = (
         "Answer questions over standard input and output, by the Model Context Protocol: list, "
-        "open, explain and compare sessions below the given folders. Nothing is written."
+        "open, explain and compare sessions below the given folders. Nothing is written, "
+        "and nothing run, unless --allow-run lets agents try remedies on a script."
     )
     parser.add_argument(
         "folders",
@@ -24,6 +25,11 @@ def add_options(parser: Parser) -> None:
         metavar="DIR",
         help="folders whose sessions may be read; links out of them are not followed "
         f"(default: {FOLDER})",
+    )
+    parser.add_argument(
+        "--allow-run",
+        action="store_true",
+        help="let agents run `profiler-ext try`: it runs any program that they name, as you",
     )
     parser.show_examples(("all sessions below runs", "profiler-ext serve runs"))
     parser.set_defaults(command=_serve)
@@ -35,5 +41,5 @@ def _serve(options: argparse.Namespace) -> int:
     MCP.require("profiler-ext serve")
     from profiler_ext.serving.server import serve
 
-    serve(options.folders)
+    serve(options.folders, may_run=options.allow_run)
     return 0

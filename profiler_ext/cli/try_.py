@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from profiler_ext.cli.common import (
 from profiler_ext.errors import UsageError
 from profiler_ext.run.program import Program
 from profiler_ext.run.request import Request, StepOn
+from profiler_ext.signals import SignalReceivedError
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.json_output.documents import TrialRow, TryAnswer
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 HELP = "measure what a change would win, with and without it"
 
-_STEPS, _PAIRS, _TIMEOUT_S = 20, 3, 600.0
+_STEPS, _PAIRS, _TIMEOUT_S = 10, 6, 600.0
 _PYTHON = re.compile(r"python[\d.]*")
 
 
@@ -40,19 +43,34 @@ def add_options(parser: Parser) -> None:
     parser.usage = "profiler-ext try [OPTION ...] [REMEDY ...] -- SCRIPT [ARGUMENT ...]"
     parser.description = (
         "Run an unmodified script in child processes, as it is and with a remedy patched in, in "
-        "turn, and compare the step times. Without names: record it, and try what its "
-        "recommendations propose, each on top of what has won."
+        "turn, and compare the step times, until it is decided whether they differ. Without names: "
+        "record it, and try what its recommendations propose."
     )
     parser.takes_program = True
     parser.add_argument("remedies", nargs="*", metavar="REMEDY", help="what to try (see --list)")
     parser.add_argument("--list", action="store_true", help="list the remedies")
+    _add_runs(parser)
+    add_folder(parser)
+    add_format(parser, ("text", "json"))
+    parser.show_examples(
+        ("what the recommendations are worth", "profiler-ext try -- train.py --lr 3e-4"),
+        ("two remedies", "profiler-ext try tf32 fused_optimizer -- train.py"),
+        ("two ranks", "profiler-ext try -- torchrun --nproc-per-node 2 ddp.py"),
+    )
+    parser.set_defaults(command=_try, program=[])
+
+
+def _add_runs(parser: Parser) -> None:
+    """Add how long and how often the script runs."""
     parser.add_argument(
         "--steps", type=positive_int, default=_STEPS, metavar="N",
-        help=f"steps to time in each run, once they are steady {DEFAULT}",
+        help="steps to time in each run, once they are steady; more if they take less than 2 s "
+        f"{DEFAULT}",
     )  # fmt: skip
     parser.add_argument(
         "--pairs", type=int, default=_PAIRS, metavar="N",
-        help=f"runs with and without each remedy, 2 or more {DEFAULT}",
+        help="runs with and without each remedy at most, 2 or more; fewer if they decide "
+        f"{DEFAULT}",
     )  # fmt: skip
     parser.add_argument(
         "--step-on",
@@ -68,14 +86,14 @@ def add_options(parser: Parser) -> None:
         "--timeout", type=float, default=_TIMEOUT_S, metavar="S",
         help=f"seconds after which a run is ended {DEFAULT}",
     )  # fmt: skip
-    add_folder(parser)
-    add_format(parser, ("text", "json"))
-    parser.show_examples(
-        ("what the recommendations are worth", "profiler-ext try -- train.py --lr 3e-4"),
-        ("two remedies", "profiler-ext try tf32 fused_optimizer -- train.py"),
-        ("two ranks", "profiler-ext try -- torchrun --nproc-per-node 2 ddp.py"),
-    )
-    parser.set_defaults(command=_try, program=[])
+    parser.add_argument(
+        "--limit", type=float, default=None, metavar="S",
+        help="seconds for all runs; what has no verdict by then is undecided (default: no limit)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-diff", dest="diff", action="store_false",
+        help="do not record what wins to say what changed in the step time breakdown",
+    )  # fmt: skip
 
 
 def _try(options: argparse.Namespace) -> int:
@@ -83,64 +101,88 @@ def _try(options: argparse.Namespace) -> int:
         _print_list()
         return 0
     script = _script(options)
-    from profiler_ext.trials.measuring import Children
-    from profiler_ext.trials.trying import Trials, keep, named
+    from profiler_ext.trials.measuring import Children, StoppedError
+    from profiler_ext.trials.trying import Trials, named
 
     remedies = named(options.remedies)
     logs = options.output / "try_logs"
     _make_folder(options, logs)
-    trials = Trials(Children(script, logs, print_message), options.pairs)
-    by_hand: Sequence[Remedy] = ()
-    if remedies:
-        _announce(trials, [each.name for each in remedies], options.pairs * (1 + len(remedies)))
-        trials.each_alone(remedies)
-    else:
-        by_hand = _try_findings(trials, options)
-    answer = trials.answer(by_hand)
-    written = keep(answer, options.output)
-    if options.format == "json":
-        print_answer(answer, options)
-    else:
-        _print(answer)
-        print_line("")
-        print_line(
-            f"written to {options.output}: {written.name}, try_logs (what the script printed)"
-        )
+    until_s = math.inf if options.limit is None else time.monotonic() + options.limit
+    children = Children(script, logs, print_message, until_s=until_s)
+    trials = Trials(children, options.pairs)
+    by_hand: list[Remedy] = []
+    interruption: BaseException | None = None
+    try:
+        _measure(trials, remedies, by_hand, options)
+    except StoppedError as stop:
+        trials.stop(str(stop))
+    except (SignalReceivedError, KeyboardInterrupt) as error:
+        trials.stop(str(error) or "Ctrl-C")
+        interruption = error
+    _report(trials.answer(by_hand), options)
+    if interruption is not None:
+        raise interruption
     return 0
 
 
-def _try_findings(trials: Trials, options: argparse.Namespace) -> Sequence[Remedy]:
-    """Record the script and try what its findings propose; returns what cannot be patched in."""
+def _measure(
+    trials: Trials,
+    remedies: Sequence[Remedy],
+    by_hand: list[Remedy],
+    options: argparse.Namespace,
+) -> None:
+    """Try remedies, or what the findings propose; ``by_hand`` gets what cannot be patched in."""
+    session = None
+    if not remedies:
+        proposals = _propose(trials, options)
+        session = options.output
+        by_hand += [each for each in proposals if each.apply is None]
+        remedies = [each for each in proposals if each.apply is not None]
+    if not remedies:
+        trials.notes.append("no recommendation of the session has a remedy that can be patched in")
+        return
+    _announce(trials, [each.name for each in remedies])
+    trials.run(remedies)
+    if options.diff:
+        trials.record_changes(options.output / "try_sessions", session)
+
+
+def _report(answer: TryAnswer, options: argparse.Namespace) -> None:
+    """Keep an answer, and print it."""
+    from profiler_ext.trials.trying import keep
+
+    written = keep(answer, options.output)
+    if options.format == "json":
+        print_answer(answer, options)
+        return
+    _print(answer)
+    print_line("")
+    print_line(f"written to {options.output}: {written.name}, try_logs (what the script printed)")
+
+
+def _propose(trials: Trials, options: argparse.Namespace) -> Sequence[Remedy]:
+    """Record the script; returns what its findings propose."""
     from profiler_ext.trials.trying import proposed
 
     words = " ".join(trials.children.script.words)
     print_message(f"records {words} once, to see what to try; each run has {_variable()}")
-    error = trials.children.record(options.output, force=options.force)
+    error = trials.children.record(options.output)
     if error is not None:
         raise UsageError(f"{words} could not be recorded: {error}; see {trials.children.logs}")
-    remedies = proposed(options.output)
-    tried = [each for each in remedies if each.apply is not None]
-    if not tried:
-        trials.notes.append("no recommendation of the session has a remedy that can be patched in")
-        return remedies
-    most = 1 + (2 * options.pairs - 1) * len(tried) + 2 * options.pairs
-    _announce(trials, [each.name for each in tried], most)
-    trials.on_top(tried)
-    return [each for each in remedies if each.apply is None]
+    return proposed(options.output)
 
 
-def _announce(trials: Trials, names: Sequence[str], runs: int) -> None:
+def _announce(trials: Trials, names: Sequence[str]) -> None:
     """Say what will be run, and how often."""
-    trials.children.expected = trials.children.count + runs
-    if len(names) > 1 and trials.children.count == 0:
-        runs, trials.children.expected = runs + 2 * trials.pairs, runs + 2 * trials.pairs
-    script = trials.children.script
+    script, most = trials.children.script, trials.most_children(len(names))
+    trials.children.expected = trials.children.count + most
     place = "in copies of its folder" if script.copies else (
         "in its own folder: what it writes is written each time (--copy)"
     )  # fmt: skip
     print_message(
-        f"runs {' '.join(script.words)} at most {runs} times {place}, each until its steps are "
-        f"steady and for {script.steps} more, with and without: {', '.join(names)}"
+        f"runs {' '.join(script.words)} at most {most} times, fewer once it is decided, "
+        f"{place}, each until its steps are steady and for {script.steps} more or 2 s, with and "
+        f"without: {', '.join(names)}"
     )
 
 
@@ -214,8 +256,13 @@ def _print(answer: TryAnswer) -> None:
         _print_table(measured)
     for row in answer.rows:
         if row.step_ns is None:
-            print_line(f"{row.remedies[0]}: {row.verdict}: {row.reason}")
+            name = "+ " * bool(row.on_top_of) + row.remedies[0]
+            print_line(f"{name}: {row.verdict}: {row.reason}")
     print_line("")
+    if any(row.gain_low is not None for row in measured):
+        looks = answer.pairs - 1
+        each_look = f"; {100 - 5 / looks:g}% at each of up to {looks} looks" if looks > 1 else ""
+        print_line(f"95% interval: Welch's, of the runs' median steps{each_look}")
     print_line(trial_text(answer))
     for note in answer.notes:
         print_line(note)
@@ -231,17 +278,25 @@ _COLUMNS = "{:27} {:>10} {:>10} {:>7}  {:17} {}"
 
 
 def _print_table(rows: Sequence[TrialRow]) -> None:
-    from profiler_ext.exporters.views.trials import losses_text, ms_text, part_text
+    from profiler_ext.exporters.views.trials import (
+        change_text,
+        interval_text,
+        losses_text,
+        ms_text,
+        part_text,
+    )
 
     header = ("remedy", "without", "with", "gain", "95% interval", "verdict")
     print_line(_COLUMNS.format(*header))
     for row in rows:
         name = "+".join(row.remedies)
-        interval = f"{part_text(row.gain_low)} to {part_text(row.gain_high)}"
         shown = f"+ {name}" if row.on_top_of else name
         times = (ms_text(row.base_step_ns), ms_text(row.step_ns), part_text(row.gain))
-        print_line(_COLUMNS.format(shown, *times, interval, row.verdict))
-        print_line(f"    losses {losses_text(row)}{_memory(row)}{_seconds(row)}")
+        print_line(_COLUMNS.format(shown, *times, interval_text(row), row.verdict))
+        runs = f"{row.base_children} and {row.children} runs"
+        print_line(f"    {runs}, losses {losses_text(row)}{_memory(row)}{_seconds(row)}")
+        if row.changes:
+            print_line(f"    recorded step: {', '.join(map(change_text, row.changes))}")
 
 
 def _memory(row: TrialRow) -> str:

@@ -7,18 +7,19 @@ Groups without a set of several ops are dropped: nothing was fused there, and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from profiler_ext.comparison.matched import NO_WORK, Matched
 from profiler_ext.comparison.parts import NO_LAUNCH, Parts
-from profiler_ext.comparison.records import Account, FusedKernel, FusionChange, Subject
+from profiler_ext.comparison.records import Account, FusedKernel, FusionChange, NotFused, Subject
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.significance import Sample, change_of_all
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import sum_by, sum_by_name
+from profiler_ext.rooflines.intermediates import passed_buffers
 
 Work = frozenset[int]
 
@@ -123,7 +124,20 @@ def _change(matched: Matched, base: list[_LaunchGroup], head: list[_LaunchGroup]
         for side, own in zip(matched.sides, (base, head), strict=True)
     ]
     change = change_of_all(samples[0], samples[1], (counts[0], counts[1]), [Account.DEVICE])
-    return FusionChange(tuple(kernels[0]), tuple(kernels[1]), change)
+    pairs = tuple(not_fused(matched.sides[1], kernels[1]))
+    return FusionChange(tuple(kernels[0]), tuple(kernels[1]), change, pairs)
+
+
+def not_fused(side: Side, launched: Sequence[FusedKernel]) -> Iterator[NotFused]:
+    """Yield the pairs of a side's kernels that pass a buffer on, where they were captured."""
+    names = {name for each in launched for name in each.kernels}
+    seen: set[NotFused] = set()
+    for passed in (each for analysis in side.analyses for each in passed_buffers(analysis)):
+        pair = (passed.writer.site.kernel, passed.reader.site.kernel)
+        found = NotFused(*pair, passed.barrier, passed.reason)
+        if names.issuperset(pair) and found not in seen:
+            seen.add(found)
+            yield found
 
 
 def _sample(side: Side, launched: list[_LaunchGroup]) -> Sample:

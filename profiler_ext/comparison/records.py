@@ -230,12 +230,23 @@ class FusedKernel:
 
 
 @dataclass(frozen=True, slots=True)
+class NotFused:
+    """Two kernels of one side that pass a buffer on, and why they were not fused."""
+
+    writer: str
+    reader: str
+    barrier: str  # a ``FusionBarrier``
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class FusionChange:
     """Launches that share ops, and are cut otherwise in the head."""
 
     base: tuple[FusedKernel, ...]
     head: tuple[FusedKernel, ...]
     change: Change  # the time of all of them
+    not_fused: tuple[NotFused, ...] = ()  # among the head's kernels, each pair once
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ from pathlib import Path
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import FILE_NAME
+from profiler_ext.exporters.json_output.documents import TryAnswer
+from profiler_ext.exporters.views.trials import FILE_NAME as TRIAL_NAME
+from profiler_ext.exporters.views.trials import trial_of
 from profiler_ext.sessions.merging import MergedSession, load
 from profiler_ext.sessions.session import Session, rank_folders
 
@@ -29,12 +32,13 @@ class Folders:
     """The folders that may be read, links resolved, and the sessions read last."""
 
     roots: tuple[Path, ...]
+    may_run: bool = False  # agents may have a program of theirs run
     _cache: OrderedDict[_Stamp, AnySession] = field(default_factory=OrderedDict)
 
     @classmethod
-    def of(cls, paths: Iterable[Path]) -> Folders:
+    def of(cls, paths: Iterable[Path], *, may_run: bool = False) -> Folders:
         """Return the folders that a user named; each must exist."""
-        return cls(tuple(_folder(path) for path in paths))
+        return cls(tuple(_folder(path) for path in paths), may_run)
 
     def session(self, name: str) -> AnySession:
         """Return a session; an unchanged one is read once; raises UsageError or TraceError."""
@@ -49,6 +53,19 @@ class Folders:
         while len(self._cache) > _MAX_CACHED:
             self._cache.popitem(last=False)
         return self._cache[stamp]
+
+    def trial(self, name: str) -> TryAnswer | None:
+        """Return what was tried since a session was recorded."""
+        place = self._place(name)
+        kept = _resolved((place if place.is_dir() else place.parent) / TRIAL_NAME)
+        return trial_of(place) if kept is not None and self._contains(kept) else None
+
+    def folder(self, name: str) -> Path:
+        """Return a folder to run a program in; raises UsageError if it is not to be read."""
+        place = self._place(name)
+        if not place.is_dir():
+            raise UsageError(f"{name!r} is no folder")
+        return place
 
     def sessions(self) -> tuple[list[str], bool]:
         """Return the sessions' paths, and whether there may be more; ranks' folders are one."""

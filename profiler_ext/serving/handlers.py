@@ -5,6 +5,8 @@ A recording's text comes from somebody else: it is passed on as values of fields
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +16,9 @@ import msgspec
 from profiler_ext.errors import ProfilerExtError, UnclearNameError, UsageError
 from profiler_ext.exporters.explain import against, making
 from profiler_ext.exporters.json_output import answers, bounds, comparison
-from profiler_ext.exporters.json_output.documents import Answer, Failure, Sessions
+from profiler_ext.exporters.json_output.documents import Answer, Failure, Sessions, TryAnswer
 from profiler_ext.exporters.table_kinds import table_by
+from profiler_ext.exporters.views.trials import measurements
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.records.stored import known
 from profiler_ext.serving import tools
@@ -35,7 +38,7 @@ def answer_call(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Re
     """Answer a call; an error is an answer with a sentence that says what to do."""
     budget = tools.DEFAULT_BUDGET
     try:
-        call = _parsed(name, arguments)
+        call = _parsed(tools.tools_of(folders.may_run), name, arguments)
         budget = call.budget
         return Reply(bounds.bounded(_HANDLERS[type(call)](folders, call), budget, clean=True))
     except ProfilerExtError as error:
@@ -48,11 +51,15 @@ def answer_call(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Re
     return Reply(bounds.bounded(failure, budget, clean=True), is_error=True)
 
 
-def _parsed(name: str, arguments: Mapping[str, Any]) -> tools.ToolArguments:
-    if name not in tools.TOOLS:
-        raise UsageError(f"there is no tool {name!r}; ask one of {', '.join(tools.TOOLS)}")
+def _parsed(
+    known_tools: Mapping[str, type[tools.ToolArguments]], name: str, arguments: Mapping[str, Any]
+) -> tools.ToolArguments:
+    if name in tools.RUNNING_TOOLS and name not in known_tools:
+        raise UsageError(f"{name} runs a program: start the server with --allow-run")
+    if name not in known_tools:
+        raise UsageError(f"there is no tool {name!r}; ask one of {', '.join(known_tools)}")
     try:
-        return msgspec.convert(dict(arguments), known(tools.TOOLS[name]), strict=True)
+        return msgspec.convert(dict(arguments), known(known_tools[name]), strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"{name} does not take that: {error}") from error
 
@@ -65,11 +72,13 @@ def _list_sessions(folders: Folders, _: tools.ListSessions) -> Answer:
 
 
 def _open_session(folders: Folders, call: tools.OpenSession) -> Answer:
-    return answers.report_answer(folders.session(call.session), call.top)
+    measured = measurements(folders.trial(call.session))
+    return answers.report_answer(folders.session(call.session), call.top, measured)
 
 
 def _list_findings(folders: Folders, call: tools.ListFindings) -> Answer:
-    return answers.findings_answer(folders.session(call.session), call.top)
+    measured = measurements(folders.trial(call.session))
+    return answers.findings_answer(folders.session(call.session), call.top, measured)
 
 
 def _report(folders: Folders, call: tools.ReportTable) -> Answer:
@@ -100,6 +109,29 @@ def _diff(folders: Folders, call: tools.Diff) -> Answer:
     return comparison.comparison_answer(compared.comparison, call.by, call.top)
 
 
+def _try_remedies(folders: Folders, call: tools.TryRemedies) -> Answer:
+    """Run ``profiler-ext try`` in a process of its own: standard output here is the protocol's."""
+    folder = folders.folder(call.folder)
+    output = (folder / call.output).resolve()
+    if not output.is_relative_to(folder):
+        raise UsageError(f"output {call.output!r} is not within {call.folder!r}")
+    options = ["--limit", str(call.limit_s), "-o", str(output), "--format", "json"]
+    words = [*options, *call.remedies, "--", *call.command]
+    if any(each.startswith("-") for each in call.remedies):
+        raise UsageError("remedies are names, as `profiler-ext try --list` has them")
+    done = subprocess.run(
+        [sys.executable, "-m", "profiler_ext", "try", *words],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise UsageError(said[-1] if said else f"profiler-ext try exited with {done.returncode}")
+    return msgspec.json.decode(done.stdout, type=known(TryAnswer))
+
+
 _HANDLERS: Mapping[type[tools.ToolArguments], Callable[[Folders, Any], Answer]] = {
     tools.ListSessions: _list_sessions,
     tools.OpenSession: _open_session,
@@ -107,4 +139,5 @@ _HANDLERS: Mapping[type[tools.ToolArguments], Callable[[Folders, Any], Answer]] 
     tools.ReportTable: _report,
     tools.Explain: _explain,
     tools.Diff: _diff,
+    tools.TryRemedies: _try_remedies,
 }

@@ -17,7 +17,13 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 
 from profiler_ext.serving.folders import Folders
-from profiler_ext.serving.tools import TOOLS, ToolArguments, description_of, schema_of
+from profiler_ext.serving.tools import (
+    RUNNING_TOOLS,
+    ToolArguments,
+    description_of,
+    schema_of,
+    tools_of,
+)
 from profiler_ext.version import VERSION
 
 if TYPE_CHECKING:
@@ -33,13 +39,17 @@ _INSTRUCTIONS = (
 )
 
 
-def serve(paths: Sequence[Path]) -> None:
+def serve(paths: Sequence[Path], *, may_run: bool = False) -> None:
     """Answer calls over standard input and output until the client closes them.
+
+    Args:
+        paths: the folders whose sessions may be read.
+        may_run: offer the tools that run a program too.
 
     Raises:
         UsageError: One of the paths is not a folder.
     """
-    folders = Folders.of(paths)
+    folders = Folders.of(paths, may_run=may_run)
     anyio.run(_run, make_server(folders))
 
 
@@ -50,7 +60,8 @@ def make_server(folders: Folders) -> Server[Any]:
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_tool(*each) for each in TOOLS.items()])
+        offered = tools_of(folders.may_run)
+        return types.ListToolsResult(tools=[_tool(*each) for each in offered.items()])
 
     async def call_tool(
         _: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -87,11 +98,15 @@ def _answer(folders: Folders, name: str, arguments: dict[str, Any]) -> Reply:
 
 
 def _tool(name: str, tool: type[ToolArguments]) -> types.Tool:
+    runs = name in RUNNING_TOOLS
     return types.Tool(
         name=name,
         description=description_of(tool),
         input_schema=schema_of(tool),
         annotations=types.ToolAnnotations(
-            read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+            read_only_hint=not runs,
+            destructive_hint=runs,
+            idempotent_hint=not runs,
+            open_world_hint=runs,
         ),
     )

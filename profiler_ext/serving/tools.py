@@ -16,6 +16,7 @@ from profiler_ext.records.vocabulary import Phase, Scope
 _PHASES = tuple(phase.value for phase in Phase)
 _SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
 DEFAULT_BUDGET, MAX_BUDGET = 20_000, 200_000
+MAX_LIMIT_S = 4 * 3600
 _SIZE = "about so many bytes at most; cuts says what was left out"
 
 
@@ -103,6 +104,35 @@ TOOLS: Mapping[str, type[ToolArguments]] = {
     "explain": Explain,
     "diff": Diff,
 }
+
+
+class TryRemedies(ToolArguments, kw_only=True):
+    """Run a training script as it is and with remedies, and measure which make steps quicker.
+
+    The script runs many times, as the user and with its effects. Without remedies it is recorded
+    first, and what its findings propose is tried.
+    """
+
+    folder: Annotated[str, _doc("folder to run in, below those that are served")]
+    command: Annotated[
+        list[str], _doc("the script and its arguments, or torchrun and its own", min_length=1)
+    ]
+    remedies: Annotated[list[str], _doc("names, as `profiler-ext try --list` has them")] = []
+    output: Annotated[str, _doc("folder within `folder` for the session and what was measured")] = (
+        "profile_out"
+    )
+    limit_s: Annotated[
+        int, _doc("seconds; what has no verdict then is undecided", ge=10, le=MAX_LIMIT_S)
+    ] = 600
+
+
+RUNNING_TOOLS: Mapping[str, type[ToolArguments]] = {"try_remedies": TryRemedies}
+"""Those that run a program; only for a server that was started with ``--allow-run``."""
+
+
+def tools_of(may_run: bool) -> Mapping[str, type[ToolArguments]]:
+    """Return the tools of a server."""
+    return {**TOOLS, **RUNNING_TOOLS} if may_run else TOOLS
 
 
 def description_of(tool: type[ToolArguments]) -> str:

@@ -6,8 +6,10 @@ this package. Nothing waits for the device before the last timed step has ended.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
+import signal
 import statistics
 import sys
 from collections.abc import Callable
@@ -23,16 +25,21 @@ from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.isolation.user_state import isolated
 from profiler_ext.records.stored import known
 from profiler_ext.run.program import Program, prepare_program, run_program
-from profiler_ext.run.request import StepOn
+from profiler_ext.run.request import Request, StepOn
 from profiler_ext.trials import BY_NAME
 from profiler_ext.trials.remedy import Patching, Site
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LOSSES = 10
 """The first losses are kept."""
 _WINDOW = 5
 _NEARLY = 0.03
 """Steps are steady when the medians of two windows in a row are so near to each other."""
 _MAX_WARMUP = 60
+_COUNTED_STEPS = 3
+"""After so many steps a script has made what remedies patch, and called it."""
+_LEAST_NS, _MOST_STEPS = 2_000_000_000, 20
+"""Short steps are timed for this long, up to so many times the steps that are asked for."""
 _RANKS_WARMUP = 20
 """Ranks stop at the same step, so they cannot each decide when theirs are steady."""
 
@@ -46,6 +53,8 @@ class Task(msgspec.Struct, kw_only=True):
     step_on: str
     steps: int
     result: str  # file to write
+    counts_only: bool = False  # what the remedies would patch; no step is timed
+    session: str = ""  # folder to record a session into, in place of timing steps
 
 
 class Patched(msgspec.Struct, kw_only=True):
@@ -125,11 +134,11 @@ class _Losses:
 class _Steps:
     """Times steps once they are steady, and says when there are enough."""
 
-    def __init__(self, count: int, began_ns: int) -> None:
+    def __init__(self, count: int, began_ns: int, *, counts_only: bool = False) -> None:
         from profiler_ext.profiling.unrecorded_steps import Mark
 
         self._mark: Callable[[], Mark] = Mark.here
-        self._count, self._began_ns = count, began_ns
+        self._count, self._began_ns, self._counts_only = count, began_ns, counts_only
         self._is_ranked = os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1")
         self.restart()
 
@@ -147,11 +156,21 @@ class _Steps:
             may_train: whether these steps are calls before the training, as of an evaluation.
         """
         self._marks.append(self._mark())
+        if self._counts_only:
+            return len(self._marks) > _COUNTED_STEPS and not may_train()
         if self.timed_from is None:
             self._settle()
             self._decide(may_train)
             return False
-        return len(self._marks) - 1 - self.timed_from >= self._count
+        return self._are_enough(len(self._marks) - 1 - self.timed_from)
+
+    def _are_enough(self, timed: int) -> bool:
+        """Tell whether enough steps are timed; ranks count, as their clocks may differ."""
+        if timed < self._count:
+            return False
+        first = self._marks[self.timed_from or 0]
+        is_long = self._marks[-1].time_ns - first.time_ns >= _LEAST_NS
+        return self._is_ranked or is_long or timed >= _MOST_STEPS * self._count
 
     def _settle(self) -> None:
         """Add the times of the steps that the device has finished."""
@@ -174,6 +193,8 @@ class _Steps:
 
     def fill(self, measured: Measured) -> None:
         """State the times; the device has finished."""
+        if self._counts_only:
+            return
         self._settle()
         first = self.timed_from
         if first is None:  # the script has ended: its last steps are the best there are
@@ -239,11 +260,23 @@ class _Child:
         task = self._task
         program = Program(task.words[0], tuple(task.words[1:]), task.is_module)
         autostart.on_torch_import(self._torch_imported)
+        if task.session:
+            return self._recorded(program)
         start = prepare_program(program)
         ending = run_program(functools.partial(self._noting_errors, start))
         if os.getpid() == self._process:
             self._write()
         return ending.code
+
+    def _recorded(self, program: Program) -> int:
+        """Record the script with the remedies patched in; what is printed goes to the log."""
+        from profiler_ext.run.profiled_program import run
+
+        step_on = StepOn.parsed(self._task.step_on) if self._task.step_on else StepOn()
+        request = Request(
+            program, Path(self._task.session), step_on=step_on, force=True, stops=True
+        )
+        return run(request, lambda outcome: print(*outcome.remarks, sep="\n"), print).code
 
     def _noting_errors(self, start: Callable[[], object]) -> None:
         try:
@@ -270,13 +303,17 @@ class _Child:
         from profiler_ext.trials.untraced_steps import UntracedStepEnds
 
         torch: Any = sys.modules["torch"]
-        self._losses = _Losses(torch)
-        self._losses.watch()
+        if not self._task.session:
+            self._losses = _Losses(torch)
+            self._losses.watch()
         for name in self._task.remedies:
-            patching = self._patchings[name] = Patching(torch)
+            patching = Patching(torch, counts_only=self._task.counts_only)
+            self._patchings[name] = patching
             if (apply := BY_NAME[name].apply) is not None:
                 apply(patching)
-        self._steps = _Steps(self._task.steps, self._began_ns)
+        if self._task.session:
+            return
+        self._steps = _Steps(self._task.steps, self._began_ns, counts_only=self._task.counts_only)
         step_on = StepOn.parsed(self._task.step_on) if self._task.step_on else StepOn()
         self._ends = UntracedStepEnds(self._step_ended, step_on, self._restarted)
         self._ends.watch()
@@ -329,8 +366,15 @@ class _Child:
         }
 
 
+def _end_with_parent() -> None:
+    """End this process when its parent ends, also by SIGKILL: torchrun's ranks lead groups."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> int:
     """Run the task of the file that is named last on the command line."""
+    _end_with_parent()
     task = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=known(Task))
     return _Child(task).run()
 

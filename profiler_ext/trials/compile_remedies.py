@@ -26,10 +26,9 @@ def _compile(patching: Patching) -> None:
     def first(module: Any, _: Any) -> None:
         if is_compiled_module(module):
             compiled(None)
-        else:
+        elif patching.note():
             # Not module.compile(): hooks of other remedies would be within the graph.
             module.forward = patching.torch.compile(module.forward)
-            patching.note()
 
     def compiled(_: Any) -> None:
         patching.reason = "the script compiles already"

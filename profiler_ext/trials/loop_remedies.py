@@ -40,8 +40,8 @@ def _compiled_optimizer(patching: Patching) -> None:
         if torch.compiler.is_compiling() or id(optimizer) in compiled:
             return
         compiled.add(id(optimizer))
-        optimizer.step = torch.compile(optimizer.step)
-        patching.note()
+        if patching.note():
+            optimizer.step = torch.compile(optimizer.step)
 
     # Not an attribute of torch.optim, which deletes the names of its modules
     import_module("torch.optim.optimizer").register_optimizer_step_pre_hook(before)
@@ -90,9 +90,9 @@ def _non_blocking(patching: Patching) -> None:
     def around(original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or "non_blocking" in kwargs or _gives_flag(args):
             return original(tensor, *args, **kwargs)
-        if tensor.device.type != "cpu" or not tensor.is_pinned():
+        is_pinned = tensor.device.type == "cpu" and tensor.is_pinned()
+        if not is_pinned or not patching.note():
             return original(tensor, *args, **kwargs)
-        patching.note()
         return original(tensor, *args, non_blocking=True, **kwargs)
 
     if patching.has_gpu:

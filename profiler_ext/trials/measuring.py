@@ -27,11 +27,17 @@ from profiler_ext.trials.child import Measured, Task
 
 VARIABLE = "PROFILER_EXT_TRY"
 """Set to 1 in each child: a script may leave out there what no timing needs."""
-_GRACE_S = 30.0  # for the end of a child that has written its result
+_GRACE_S = 10.0  # for the end of a child that has written its result
 _POLL_S = 0.05
+_ALPHA = 0.05
+_ERROR_BY_QUARTILES = 0.93  # of the median of a normal distribution: sqrt(pi / 2) / 1.349
 _NOT_COPIED = (".git", "__pycache__", "profile_out")
 # Relative differences of losses: what products in a precision may differ by after ten steps
 TOLERANCES = {"float64": 1e-7, "float32": 1e-4, "tf32": 1e-3, "float16": 1e-2, "bfloat16": 1.6e-2}
+
+
+class StoppedError(Exception):
+    """The trials end before they are complete; what was measured so far is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,54 +102,84 @@ class Children:
     tell: Callable[[str], None]
     expected: int = 0  # how many there will be at most
     count: int = 0
+    until_s: float = math.inf  # by the monotonic clock
+    _took_s: float = 0.0  # the last child, to its end
 
     def measure(self, remedies: Sequence[str]) -> Measured:
-        """Run the script with remedies, and return what it measured, or its error."""
-        self.count += 1
-        name = "+".join(remedies) or "as it is"
+        """Run the script with remedies, and return what it measured, or its error.
+
+        Raises:
+            StoppedError: There is not enough time left for it.
+        """
         began_s = time.monotonic()
-        with temporary_folder("no child can be run") as folder:
-            place = self._place(folder)
-            task = self._task(remedies, place, folder)
-            log = self.logs / f"{self.count:02}_{name.replace(' ', '_')}.log"
-            words = self.script.command("-m", "profiler_ext.trials.child", str(task))
-            error = self._run(words, place.folder, log, folder)
-            measured = _read(folder) or Measured(error=error or "it ended without a step")
-            _map_sites(measured, place)
+        name = "+".join(remedies) or "as it is"
+        measured, error = self._child(name, remedies)
         if not measured.took_ns and measured.error is None:
             measured.error = error or "it ended before its steps were steady; give it more steps"
         self._say(name, measured, time.monotonic() - began_s)
         return measured
 
-    def record(self, output: Path, *, force: bool) -> str | None:
-        """Record the script as it is into a session; returns the error, if it failed."""
+    def applicable(self, remedies: Sequence[str]) -> Measured:
+        """Run the script for a few steps, and return what each of the remedies would patch.
+
+        Raises:
+            StoppedError: There is not enough time left for it.
+        """
+        began_s = time.monotonic()
+        measured, error = self._child("counted", remedies, counts_only=True)
+        measured.error = measured.error or (None if measured.patched else error)
+        count = sum(each.count > 0 for each in measured.patched.values())
+        took = f"({time.monotonic() - began_s:.0f} s)"
+        told = measured.error or f"{count} of {len(remedies)} remedies have something to apply to"
+        self.tell(f"{self._number} what the remedies would patch: {told} {took}")
+        return measured
+
+    def record(self, output: Path, remedies: Sequence[str] = ()) -> str | None:
+        """Record the script with remedies into a session; returns the error, if it failed.
+
+        Raises:
+            StoppedError: There is not enough time left for it.
+        """
+        began_s = time.monotonic()
+        name = f"recorded {'+'.join(remedies)}".rstrip()
+        _, error = self._child(name, remedies, session=str(output.absolute()))
+        self.tell(f"{self._number} {name}: {error or output} ({time.monotonic() - began_s:.0f} s)")
+        return error
+
+    def _child(
+        self, name: str, remedies: Sequence[str], *, counts_only: bool = False, session: str = ""
+    ) -> tuple[Measured, str | None]:
+        """Run a child; returns what it measured, and why it failed, if it did."""
+        if time.monotonic() + self._took_s > self.until_s:
+            raise StoppedError("the time of --limit is over")
         self.count += 1
-        words = ["-m", "profiler_ext", "run", "--stop", "-o", str(output.absolute())]
-        if force:
-            words.append("--force")
-        if self.script.step_on:
-            words += ["--step-on", self.script.step_on]
-        if self.script.program.is_module:
-            words.append("-m")
+        began_s = time.monotonic()
         with temporary_folder("no child can be run") as folder:
             place = self._place(folder)
-            words += [place.target, *self.script.program.arguments]
-            log = self.logs / f"{self.count:02}_recorded.log"
-            return self._run(self.script.command(*words), place.folder, log, None)
+            program = self.script.program
+            task = Task(
+                words=[place.target, *program.arguments],
+                is_module=program.is_module,
+                remedies=list(remedies),
+                step_on=self.script.step_on,
+                steps=self.script.steps,
+                result=str(folder / "result"),
+                counts_only=counts_only,
+                session=session,
+            )
+            path = folder / "task.json"
+            path.write_bytes(msgspec.json.encode(task))
+            log = self.logs / f"{self.count:02}_{name.replace(' ', '_')}.log"
+            words = self.script.command("-m", "profiler_ext.trials.child", str(path))
+            error = self._run(words, place.folder, log, None if session else folder)
+            measured = _read(folder) or Measured(error=error or "it ended without a step")
+            _map_sites(measured, place)
+        self._took_s = time.monotonic() - began_s
+        return measured, error
 
-    def _task(self, remedies: Sequence[str], place: _Place, folder: Path) -> Path:
-        program = self.script.program
-        task = Task(
-            words=[place.target, *program.arguments],
-            is_module=program.is_module,
-            remedies=list(remedies),
-            step_on=self.script.step_on,
-            steps=self.script.steps,
-            result=str(folder / "result"),
-        )
-        path = folder / "task.json"
-        path.write_bytes(msgspec.json.encode(task))
-        return path
+    @property
+    def _number(self) -> str:
+        return f"[{self.count}/{max(self.expected, self.count)}]"
 
     def _place(self, folder: Path) -> _Place:
         """Return where a child runs, in a copy of the folder if that is asked for."""
@@ -171,9 +207,12 @@ class Children:
                 start_new_session=True,
             )
             try:
-                is_late = _wait(child, self.script.timeout_s, results)
-            finally:
+                left_s = self.until_s - time.monotonic()
+                is_late = _wait(child, min(self.script.timeout_s, left_s), results)
+            finally:  # also when a signal ends the command
                 _end(child)
+        if is_late and left_s < self.script.timeout_s:
+            raise StoppedError("the time of --limit is over")
         if is_late:
             return f"it was ended after {self.script.timeout_s:g} s (--timeout)"
         if child.returncode < 0:
@@ -181,7 +220,7 @@ class Children:
         return _last_line(log) if child.returncode else None
 
     def _say(self, name: str, measured: Measured, took_s: float) -> None:
-        number = f"[{self.count}/{max(self.expected, self.count)}] {name}"
+        number = f"{self._number} {name}"
         if measured.error is not None and not measured.took_ns:
             self.tell(f"{number}: {measured.error} ({took_s:.0f} s)")
             return
@@ -262,8 +301,13 @@ class Side:
 
     @property
     def step_ns(self) -> float:
-        """The mean of the medians."""
-        return float(np.mean([each.step_ns for each in self.runs]))
+        """The geometric mean of the medians."""
+        return math.exp(float(np.mean(self.logarithms)))
+
+    @property
+    def logarithms(self) -> list[float]:
+        """The logarithm of each median: children vary by a part of what they take."""
+        return [math.log(each.step_ns) for each in self.runs]
 
     @property
     def startup_ns(self) -> int:
@@ -278,31 +322,55 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What is saved of a step, as a part of it, with its 95% confidence interval."""
+    """What is saved of a step, as a part of it, with its confidence interval.
+
+    With one child on a side there is no interval.
+    """
 
     value: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
 
-def gain(base: Side, head: Side) -> Gain:
-    """Compare two sides by Welch's interval: each child is one value, the median of its steps.
+def gain(base: Side, head: Side, looks: int) -> Gain:
+    """Compare two sides by Welch's interval of the ratio of their step times.
 
-    Few children can agree by chance, so each side has the least deviation that ``diff`` assumes.
+    Each child is one value, the logarithm of the median of its steps. Children are run until the
+    interval decides, so it is looked at several times. Each look may be wrong in 5% over their
+    number (Bonferroni): all intervals hold together with 95%. The sides may vary differently, as
+    they do; few children can agree by chance, so a side deviates by what ``diff`` assumes at least,
+    and by the error of a median of its own steps.
+
+    Args:
+        base: without.
+        head: with.
+        looks: how often an interval is looked at, at most.
     """
-    variances = []
-    for side in (base, head):
-        medians = [each.step_ns for each in side.runs]
-        least = significance.MIN_RUN_DEVIATION * side.step_ns
-        variances.append(max(float(np.var(medians, ddof=1)), least**2) / len(medians))
+    saved = 1 - head.step_ns / base.step_ns
+    if min(len(base.runs), len(head.runs)) < 2:
+        return Gain(saved)
+    variances = [_variance(side) / len(side.runs) for side in (base, head)]
     parts = (
         variance**2 / (len(side.runs) - 1)
         for variance, side in zip(variances, (base, head), strict=True)
     )
-    reach = significance.quantile(0.05, sum(variances) ** 2 / sum(parts)) * sum(variances) ** 0.5
-    saved = base.step_ns - head.step_ns
-    bounds = (saved, saved - reach, saved + reach)
-    return Gain(*(each / base.step_ns for each in bounds))
+    degrees_of_freedom = round(sum(variances) ** 2 / sum(parts), 2)
+    reach = significance.quantile(_ALPHA / looks, degrees_of_freedom) * sum(variances) ** 0.5
+    ratio = head.step_ns / base.step_ns
+    return Gain(saved, 1 - ratio * math.exp(reach), 1 - ratio * math.exp(-reach))
+
+
+def _variance(side: Side) -> float:
+    """Return the variance of the logarithms of children's medians."""
+    by_steps = min(_median_error(each.took_ns) for each in side.runs)
+    least = max(significance.MIN_RUN_DEVIATION, by_steps)
+    return max(float(np.var(side.logarithms, ddof=1)), least**2)
+
+
+def _median_error(took_ns: Sequence[int]) -> float:
+    """Return the standard error of a median of steps, as a part of it; outliers do not count."""
+    low, middle, high = np.percentile(took_ns, (25, 50, 75))
+    return float(_ERROR_BY_QUARTILES * (high - low) / middle / len(took_ns) ** 0.5)
 
 
 def loss_difference(base: Side, head: Side, precision: str) -> tuple[str, float | None]:

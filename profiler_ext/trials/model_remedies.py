@@ -16,9 +16,9 @@ def _tf32(patching: Patching) -> None:
         if torch.get_float32_matmul_precision() != "highest":
             patching.reason = "the script allows TF32 already"
             return
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.allow_tf32 = True
-        patching.note()
+        if patching.note():
+            torch.set_float32_matmul_precision("high")
+            torch.backends.cudnn.allow_tf32 = True
 
     if patching.has_gpu:
         patching.on_first_work(allow)
@@ -32,8 +32,7 @@ def _cudnn_benchmark(patching: Patching) -> None:
         if torch.backends.cudnn.benchmark:
             patching.reason = "the script sets cudnn.benchmark already"
         elif module is None or any(isinstance(each, convolutions) for each in module.modules()):
-            torch.backends.cudnn.benchmark = True
-            patching.note()
+            torch.backends.cudnn.benchmark = patching.note()
 
     if patching.has_gpu:
         patching.on_first_work(switch_on)
@@ -56,12 +55,12 @@ def _channels_last(patching: Patching) -> None:
         weights = [each for each in module.parameters() if each.dim() == 4]
         if weights and all(each.is_contiguous(memory_format=layout) for each in weights):
             patching.reason = "the weights are in channels_last already"
-        elif weights:
-            module.to(memory_format=layout)
+        elif weights and patching.note():
+            # Not module.to(): a class of its own may take no layout
+            torch.nn.Module.to(module, memory_format=layout)
             module.register_forward_pre_hook(
                 lambda _, args, kwargs: (converted(args), converted(kwargs)), with_kwargs=True
             )
-            patching.note()
             return converted(args)
         return None
 
@@ -91,9 +90,9 @@ def _bf16_autocast(patching: Patching) -> None:
         if torch.is_autocast_enabled(weight.device.type) or weight.dtype is not torch.float32:
             patching.reason = "the script computes in lower precision already"
             return
-        patching.note()
-        module.register_forward_pre_hook(begins)
-        begins(module, args)
+        if patching.note():
+            module.register_forward_pre_hook(begins)
+            begins(module, args)
 
     def backward(original: Any, *args: Any, **kwargs: Any) -> Any:
         close()
@@ -108,8 +107,10 @@ def _no_checkpoints(patching: Patching) -> None:
     own = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug")
     note = patching.noting
 
-    def checkpoint(_: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def checkpoint(original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
         note()
+        if patching.counts_only:
+            return original(function, *args, **kwargs)
         given = {key: each for key, each in kwargs.items() if key not in (*own, "early_stop")}
         return function(*args, **given)
 
@@ -145,8 +146,7 @@ def _sdpa_is_causal(patching: Patching) -> None:
         is_causal: bool = False,
         **kwargs: Any,
     ) -> Any:
-        if is_causal_mask(attn_mask):
-            patching.note()
+        if is_causal_mask(attn_mask) and patching.note():
             attn_mask, is_causal = None, True
         return original(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
 
@@ -170,11 +170,13 @@ def _sdpa_cudnn(patching: Patching) -> None:
         note()
         return original(*args, **kwargs)
 
-    if patching.has_gpu:
+    if not patching.has_gpu:
+        return
+    patching.wrap(torch.nn.functional, "scaled_dot_product_attention", counted)
+    if not patching.counts_only:
         context = attention.sdpa_kernel(list(order), set_priority=True)
         context.__enter__()
         _OPEN.append(context)  # a collected generator would restore the order
-        patching.wrap(torch.nn.functional, "scaled_dot_product_attention", counted)
 
 
 _OPEN: list[Any] = []

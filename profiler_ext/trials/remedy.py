@@ -59,10 +59,16 @@ class Remedy:
 
 
 class Patching:
-    """What a remedy patches in this process; an original is called as before where it is right."""
+    """What a remedy patches in this process; an original is called as before where it is right.
 
-    def __init__(self, torch: Any) -> None:
+    Args:
+        torch: the module.
+        counts_only: count what would be patched, and call all originals as before.
+    """
+
+    def __init__(self, torch: Any, *, counts_only: bool = False) -> None:
         self.torch = torch
+        self.counts_only = counts_only
         self.count = 0
         self.sites: dict[Site, None] = {}
         self.reason = ""  # why nothing was patched, where a remedy knows better than its row
@@ -75,13 +81,14 @@ class Patching:
         self.reason = "there is no GPU"
         return False
 
-    def note(self) -> None:
-        """Count a patched thing, and where the program made it."""
+    def note(self) -> bool:
+        """Count a thing to patch, and where the program made it; returns whether to patch it."""
         self.count += 1
         if self.count <= _MAX_WALKS and len(self.sites) < _MAX_SITES:
             site = _site(sys._getframe(1))
             if site is not None:
                 self.sites[site] = None
+        return not self.counts_only
 
     @property
     def noting(self) -> Callable[[], int]:
@@ -118,9 +125,8 @@ class Patching:
             given = dict(bound.arguments)
             named = given.pop("kwargs", {})
             changes = change({**given, **named})
-            if changes is None:
+            if changes is None or not self.note():
                 return original(*args, **kwargs)
-            self.note()
             for key, value in changes.items():
                 bound.arguments[key] = value
             return original(*bound.args, **bound.kwargs)

@@ -294,7 +294,7 @@ def test_the_table_has_the_same_rows_as_the_records() -> None:
     )
 
 
-@pytest.mark.parametrize(("limit", "code"), [("20%", 4), ("99", 0)])
+@pytest.mark.parametrize(("limit", "code"), [("10%", 4), ("99", 0)])
 def test_the_exit_code_says_whether_more_is_at_stake(
     limit: str, code: int, tmp_path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,7 +44,7 @@ idle 295 us: 12 more
 FIRST = """\
 train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
 Top recommendations: step 1.00 ms
- 415 us   41.5%  GPU idle: the CPU is launch-bound
+ 148 us   14.8%  GPU idle: the CPU is launch-bound
                  launch_bound · estimated · launches a step: 9 · idle in
                  the recorded step: 725 us · the step without recording,
                  estimated: 690 us · median launch: 20.0 us · compiled:

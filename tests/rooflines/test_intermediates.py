@@ -1,8 +1,12 @@
 """The buffers between kernels: which, how often, at what cost, and never more than was measured."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from profiler_ext import load
+from profiler_ext.comparison.fusions import not_fused
+from profiler_ext.comparison.records import FusedKernel
 from profiler_ext.exporters import tables
 from profiler_ext.records.provenance import CallSite, Intermediate
 from profiler_ext.records.vocabulary import FusionBarrier, SiteKind
@@ -95,3 +99,12 @@ def test_a_recording_of_an_earlier_version_has_no_buffers():
     recorded = load(H200 / "cases" / "mix_order.session.pt.trace.json.gz")
     assert passed_buffers(recorded.analyses[0]) == ()
     assert len(recorded.columns("fusions")) == 0
+
+
+def test_a_comparison_says_why_kernels_of_a_changed_fusion_are_two(analysis):
+    names = ("extern_kernels.addmm", "triton_poi_fused__to_copy_gelu_0")
+    fused = [FusedKernel((name,), (), 1_000, 1) for name in names]
+    side = SimpleNamespace(analyses=(analysis, analysis))
+    (pair,) = not_fused(side, fused)
+    assert (pair.writer, pair.reader, pair.barrier) == (*names, FusionBarrier.LIBRARY_CALL)
+    assert list(not_fused(side, fused[:1])) == []

@@ -18,10 +18,12 @@ from mcp import Client, StdioServerParameters, types
 from profiler_ext import cli
 from profiler_ext.exporters.extras import MCP
 from profiler_ext.exporters.json_output import answers
+from profiler_ext.exporters.json_output.documents import TrialRow, TryAnswer
 from profiler_ext.serving.folders import Folders
 from profiler_ext.serving.server import make_server
 from profiler_ext.serving.tools import DEFAULT_BUDGET
 from profiler_ext.sessions.session import FILE_NAME, Session
+from profiler_ext.trials.trying import keep
 from tests.analyses import gpu_step
 from tests.exporters.test_answers import valid
 
@@ -91,6 +93,93 @@ def test_the_tools_say_what_they_take_and_only_read(folders: Folders) -> None:
         assert all("description" in each for each in tool.input_schema["properties"].values())
     by = next(tool for tool in listed if tool.name == "report").input_schema["properties"]["by"]
     assert {"line", "module", "kernel", "idle"} <= set(by["enum"])
+
+
+def test_nothing_is_run_unless_the_server_was_started_for_it(folders: Folders) -> None:
+    message = refused(folders, "try_remedies", folder=".", command=["train.py"])
+    assert "try_remedies runs a program: start the server with --allow-run" in message
+
+
+SCRIPT = """
+import torch
+layer = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+for _ in range(40):
+    layer(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_an_agent_may_try_remedies_if_the_server_allows_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    running = Folders.of([tmp_path], may_run=True)
+    listed = over_memory(running, lambda client: client.list_tools()).tools
+    (tool,) = [each for each in listed if each.name not in TOOLS]
+    assert (tool.name, tool.annotations.read_only_hint) == ("try_remedies", False)
+    given = {"folder": ".", "command": ["train.py"], "remedies": ["set_to_none"]}
+    tried = asked(running, "try_remedies", **given, limit_s=60)
+    (row,) = tried["rows"]
+    assert (row["verdict"], row["reason"]) == (
+        "not applicable",
+        "no zero_grad has set_to_none=False",
+    )
+    assert (tmp_path / "profile_out/try.json").is_file()
+    for wrong, said in (
+        ({"remedies": ["faster"]}, "there is no remedy faster"),
+        ({"remedies": ["--list"]}, "remedies are names"),
+        ({"output": "../elsewhere"}, "is not within"),
+        ({"folder": "/"}, "there is no session"),
+    ):
+        assert said in refused(running, "try_remedies", **(given | wrong))
+
+
+def test_a_session_says_what_was_measured_since(root: Path, folders: Folders) -> None:
+    assert asked(folders, "list_findings", session="base")["measured"] is None
+    row = TrialRow(
+        remedies=["max_autotune"],
+        rules=["far_from_roofline"],
+        on_top_of=[],
+        verdict="wins",
+        reason=None,
+        base_children=2,
+        children=2,
+        base_step_ns=20_000_000,
+        step_ns=15_000_000,
+        gain=0.25,
+        gain_low=0.2,
+        gain_high=0.3,
+        base_peak_bytes=None,
+        peak_bytes=None,
+        base_startup_ns=None,
+        startup_ns=None,
+        losses="identical",
+        loss_difference=0.0,
+        patched=1,
+        changes=[],
+    )
+    tried = TryAnswer(
+        command=["train.py"],
+        steps=10,
+        pairs=6,
+        runs=4,
+        duration_ns=40,
+        on_device=True,
+        steps_by="Optimizer.step",
+        rows=[row],
+        best=["max_autotune"],
+        total=None,
+        diff="",
+        edits=[],
+        stopped_by=None,
+        notes=[],
+    )
+    keep(tried, root / "base")
+    for tool in ("open_session", "list_findings"):
+        measured = asked(folders, tool, session="base")["measured"]
+        assert measured["best"] == ["max_autotune"]
+        assert measured["rows"][0]["gain"] == 0.25
+    (root / "base/try.json").unlink()
 
 
 def test_a_session_is_found_opened_reported_and_explained(folders: Folders) -> None:

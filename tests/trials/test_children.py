@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -13,10 +16,12 @@ import pytest
 from profiler_ext import cli
 from profiler_ext.exporters.json_output.documents import TryAnswer
 from profiler_ext.run.program import Program
+from profiler_ext.sessions.merging import load
 from profiler_ext.trials import BY_NAME
 from profiler_ext.trials.child import Measured
 from profiler_ext.trials.edits import edits_of
 from profiler_ext.trials.measuring import Children, Script, Side, loss_difference
+from profiler_ext.trials.trying import breakdown_changes
 
 SCRIPT = Path(__file__).with_name("script.py")
 PATCHED = (
@@ -61,7 +66,8 @@ def measured(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Me
 
 def test_steps_are_timed_once_they_are_steady(measured):
     for each in measured:
-        assert (each.error, len(each.took_ns), each.steps_by) == (None, STEPS, "Optimizer.step")
+        assert (each.error, each.steps_by) == (None, "Optimizer.step")
+        assert STEPS <= len(each.took_ns) <= 20 * STEPS
         assert each.warmup_steps in range(10, 61)
         assert not each.on_device
 
@@ -158,7 +164,7 @@ def test_a_compiled_optimizer_ends_steps_and_an_evaluation_before_them_none(fold
     script = Script(Program("compiled.py"), steps=STEPS)
     measured = Children(script, tmp_path, lambda _: None).measure(("compile", "bf16_autocast"))
     (folder / "compiled.py").unlink()
-    assert (measured.error, len(measured.took_ns)) == (None, STEPS)
+    assert (measured.error, len(measured.took_ns) >= STEPS) == (None, True)
     assert (measured.steps_by, len(measured.losses)) == ("Optimizer.step", 10)
     assert measured.patched["compile"].reason == "the script compiles already"
     assert (measured.patched["bf16_autocast"].count, measured.loss_dtype) == (1, "bfloat16")
@@ -167,6 +173,95 @@ def test_a_compiled_optimizer_ends_steps_and_an_evaluation_before_them_none(fold
 def test_a_script_that_raises_is_an_error_with_its_last_line(tmp_path):
     assert children(tmp_path, "--break").measure(()).error == "ValueError: no such flag"
     assert "no such flag" in (tmp_path / "01_as_it_is.log").read_text()
+
+
+def test_a_child_counts_for_all_remedies_at_once_and_patches_nothing(measured, tmp_path):
+    counted = children(tmp_path).applicable((*PATCHED, *NOTHING))
+    assert (counted.error, counted.took_ns) == (None, [])
+    for name in (*PATCHED, *NOTHING):
+        own, patched = counted.patched[name], measured[1].patched[name]
+        assert bool(own.count) == (name in PATCHED)
+        assert own.count or own.reason == patched.reason
+    assert counted.losses == measured[0].losses[: len(counted.losses)]
+    assert counted.losses
+
+
+ENDLESS = """
+import os, pathlib, sys, time, torch
+pathlib.Path(f"pid{os.environ.get('RANK', '')}").write_text(str(os.getpid()))
+layer = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3, foreach=False)
+torch.manual_seed(0)
+for step in range(10**9):
+    layer(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step == 5 and (len(list(pathlib.Path().glob("out/try_logs/*"))) > 1 or "RANK" in os.environ):
+        pathlib.Path("ready").write_text("")
+        time.sleep(1000)
+"""
+
+
+def _ends(process: int) -> bool:
+    """Wait for the end of a process that is no child of this one."""
+    for _ in range(400):
+        state = Path(f"/proc/{process}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+@pytest.mark.parametrize(
+    ("launcher", "number"),
+    [((), signal.SIGTERM), ((), signal.SIGINT), (("torchrun", "--standalone"), signal.SIGTERM)],
+)
+def test_a_signal_ends_the_child_and_prints_what_was_measured(tmp_path, launcher, number):
+    (tmp_path / "train.py").write_text(ENDLESS)
+    words = ["-m", "profiler_ext", "try", "-o", "out", "foreach_optimizer", "--", *launcher]
+    with subprocess.Popen(
+        [sys.executable, *words, "train.py"],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as command:
+        while not (tmp_path / "ready").exists():
+            assert command.poll() is None
+            time.sleep(0.05)
+        command.send_signal(number)
+        printed, _ = command.communicate(timeout=60)
+    assert _ends(int((tmp_path / f"pid{'0' * bool(launcher)}").read_text()))
+    assert command.returncode == -number
+    answer = msgspec.json.decode((tmp_path / "out/try.json").read_bytes(), type=TryAnswer)
+    (row,) = answer.rows
+    assert (row.verdict, row.base_children) == ("undecided", 0 if launcher else 1)
+    assert "nothing won so far; undecided: foreach_optimizer" in printed
+    assert answer.stopped_by == ("Ctrl-C" if number == signal.SIGINT else "SIGTERM")
+
+
+def test_the_limit_ends_a_child_and_no_other_is_started(folder, tmp_path, monkeypatch, capsys):
+    (folder / "endless.py").write_text("import torch, time\ntime.sleep(1000)\n")
+    words = ["try", "--limit", "3", "-o", str(tmp_path / "out"), "set_to_none", "--", "endless.py"]
+    assert cli.main(words) == 0
+    (folder / "endless.py").unlink()
+    assert "set_to_none: undecided: the time of --limit is over" in capsys.readouterr().out
+    answer = msgspec.json.decode((tmp_path / "out/try.json").read_bytes(), type=TryAnswer)
+    assert (answer.runs, answer.stopped_by) == (1, "the time of --limit is over")
+
+
+def test_a_recording_has_the_remedies_patched_in(folder, tmp_path):
+    made = children(tmp_path)
+    sessions = {}
+    for remedies in ((), ("no_checkpoints", "fused_optimizer")):
+        place = tmp_path / ("+".join(remedies) or "as_it_is")
+        place.mkdir()
+        assert made.record(place, remedies) is None
+        sessions[remedies] = load(place)
+    ops = [" ".join(each.table("by_op")["aten_op"].dropna()) for each in sessions.values()]
+    assert ["fused_adamw" in each for each in ops] == [False, True]
+    assert breakdown_changes(tmp_path / "as_it_is", tmp_path / "no_checkpoints+fused_optimizer")
 
 
 def test_the_command_writes_an_answer(measured, tmp_path, capsys, monkeypatch):

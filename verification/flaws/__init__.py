@@ -1,6 +1,8 @@
 """Performance flaws that public material names, and whether the recommendations find them.
 
-`catalogue` lists the flaws with their sources, collected without a look at the rules;
-`split.json` divides them by a seed, before any was run: rules are written on the half
-`developing` and judged on the half `held_out`. `python -m verification.flaws` runs them on a GPU.
+`catalogue` lists the flaws with their sources. Those of the first collection were collected without
+a look at the rules; `split.json` divides them by a seed, before any was run: rules are written on
+the half `developing` and were judged on the half `held_out`, which is spent since then.
+`held_out_2` is the second collection (`second_catalogue`), made later by somebody who had not read
+the rules. `python -m verification.flaws` runs them on a GPU.
 """

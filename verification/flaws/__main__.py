@@ -1,7 +1,7 @@
 """``python -m verification.flaws``: runs flaws on GPUs and judges what the findings say of them.
 
-    python -m verification.flaws [--set developing|held_out|all] [--tuned] [--only NAME ...]
-        [--parallel GPUS] [--ahead PROCESSES] [--again] [--tiny] [--out DIR]
+    python -m verification.flaws [--set developing|held_out|held_out_2|all] [--tuned]
+        [--only NAME ...] [--parallel GPUS] [--ahead PROCESSES] [--again] [--tiny] [--out DIR]
 
 Each flaw runs in a process of its own. Its flawed and its remedied step are timed in turn without a
 profiler, then the flawed one is recorded. DIR has a row in JSON and the session of each, and the
@@ -54,7 +54,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="verification.flaws", description=__doc__)
-    parser.add_argument("--set", choices=("developing", "held_out", "all"), default="developing")
+    parser.add_argument("--set", choices=(*split.SETS, "all"), default="developing")
     parser.add_argument("--tuned", action="store_true", help="the tuned steps in place of flaws")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=())
     parser.add_argument("--parallel", type=int, metavar="GPUS", default=1)
@@ -80,8 +80,7 @@ def _names(options: argparse.Namespace) -> list[str]:
 
         names = list(TUNED)
     else:
-        halves = split.read()
-        names = list(FLAWS) if options.set == "all" else halves[options.set]
+        names = list(FLAWS) if options.set == "all" else split.read()[options.set]
     unknown = sorted(set(options.only) - set(names))
     if unknown:
         raise SystemExit(f"not among {len(names)} names of this set: {', '.join(unknown)}")

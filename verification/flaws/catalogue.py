@@ -6,46 +6,23 @@ or the remedied step of one program. The lines to name end in a comment `# flaw:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from .flaw import GITHUB, TORCH_DOCS, Flaw, Source, thread
+from .second_catalogue import SECOND
 
-__all__ = ["FLAWS", "NOT_JUDGED", "Flaw", "Source"]
-
-
-class Source(NamedTuple):
-    """A public page, thread or repository."""
-
-    title: str
-    url: str
+__all__ = ["FIRST", "FLAWS", "NOT_JUDGED", "Flaw", "Source"]
 
 
-class Flaw(NamedTuple):
-    """A flaw that costs time in a step."""
-
-    name: str
-    source: Source
-    words: str
-    """What is wrong."""
-    cause: str
-    """What a recommendation has to say to be right, in plain words."""
-    anywhere: bool = False
-    """The flaw is a setting of the whole program: any line that it slows is right."""
-    differs: str = ""
-    """Why both variants do not compute the same loss, if they do not."""
-
-
-_GITHUB = "https://github.com"
-_DOCS = "https://docs.pytorch.org/docs/stable"
 _TUTORIALS = "https://docs.pytorch.org/tutorials"
 TUNING = Source("Performance Tuning Guide", f"{_TUTORIALS}/recipes/recipes/tuning_guide.html")
-NANOGPT = Source("nanoGPT, model.py", f"{_GITHUB}/karpathy/nanoGPT/blob/master/model.py")
-NANOGPT_TRAIN = Source("nanoGPT, train.py", f"{_GITHUB}/karpathy/nanoGPT/blob/master/train.py")
+NANOGPT = Source("nanoGPT, model.py", f"{GITHUB}/karpathy/nanoGPT/blob/master/model.py")
+NANOGPT_TRAIN = Source("nanoGPT, train.py", f"{GITHUB}/karpathy/nanoGPT/blob/master/train.py")
 MATMUL = Source(
     "NVIDIA, Matrix Multiplication Background User's Guide",
     "https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html",
 )
 SDPA = Source(
     "scaled_dot_product_attention",
-    f"{_DOCS}/generated/torch.nn.functional.scaled_dot_product_attention.html",
+    f"{TORCH_DOCS}/generated/torch.nn.functional.scaled_dot_product_attention.html",
 )
 HF_TRAIN = Source(
     "Transformers, GPU (training on one GPU)",
@@ -59,18 +36,14 @@ LIGHTNING = Source(
     "Lightning, Speed Up Model Training",
     "https://lightning.ai/docs/pytorch/stable/advanced/speed.html",
 )
-AMP = Source("Automatic Mixed Precision package", f"{_DOCS}/amp.html")
-CUDA = Source("CUDA semantics", f"{_DOCS}/notes/cuda.html")
+AMP = Source("Automatic Mixed Precision package", f"{TORCH_DOCS}/amp.html")
+CUDA = Source("CUDA semantics", f"{TORCH_DOCS}/notes/cuda.html")
 GPT_FAST = Source(
     "Accelerating Generative AI with PyTorch II: GPT, Fast",
     "https://pytorch.org/blog/accelerating-generative-ai-2/",
 )
-MODDED = Source("modded-nanogpt", f"{_GITHUB}/KellerJordan/modded-nanogpt")
-OPTIM = Source("torch.optim, performance of implementations", f"{_DOCS}/optim.html")
-
-
-def _thread(title: str, path: str) -> Source:
-    return Source(title, f"{_GITHUB}/{path}")
+MODDED = Source("modded-nanogpt", f"{GITHUB}/KellerJordan/modded-nanogpt")
+OPTIM = Source("torch.optim, performance of implementations", f"{TORCH_DOCS}/optim.html")
 
 
 PRODUCTS = (
@@ -104,7 +77,7 @@ PRODUCTS = (
     ),
     Flaw(
         "table_per_feature",
-        _thread("DLRM, apply_emb", "facebookresearch/dlrm/blob/main/dlrm_s_pytorch.py"),
+        thread("DLRM, apply_emb", "facebookresearch/dlrm/blob/main/dlrm_s_pytorch.py"),
         "an embedding table for each of 64 features, looked up in a list comprehension",
         "many small launches from one line: merge the tables into one",
     ),
@@ -113,7 +86,7 @@ PRODUCTS = (
 ATTENTION = (
     Flaw(
         "boolean_mask",
-        _thread(
+        thread(
             "FlashAttention actually does not support attention mask", "cvg/LightGlue/issues/116"
         ),
         "a causal mask is given as a boolean tensor: flash attention takes no mask",
@@ -121,7 +94,7 @@ ATTENTION = (
     ),
     Flaw(
         "additive_mask",
-        _thread("Drop mask for training in all cases", "huggingface/optimum/pull/1250"),
+        thread("Drop mask for training in all cases", "huggingface/optimum/pull/1250"),
         "a causal mask of zeros and -inf is expanded to batch and heads and given as a tensor",
         "attention took a slower kernel because of the mask: is_causal=True",
     ),
@@ -133,7 +106,7 @@ ATTENTION = (
     ),
     Flaw(
         "naive_attention",
-        _thread("Implement torch SDPA for FlashAttention Kernel", "karpathy/nanoGPT/pull/102"),
+        thread("Implement torch SDPA for FlashAttention Kernel", "karpathy/nanoGPT/pull/102"),
         "attention by matmul, masked_fill, softmax and matmul",
         "attention that is not fused: scaled_dot_product_attention",
     ),
@@ -146,7 +119,7 @@ ATTENTION = (
     ),
     Flaw(
         "need_weights",
-        _thread(
+        thread(
             "nn.MultiheadAttention doesn't use efficient scaled_dot_product_attention",
             "pytorch/pytorch/issues/100347",
         ),
@@ -155,14 +128,14 @@ ATTENTION = (
     ),
     Flaw(
         "head_loop",
-        _thread("ng-video-lecture, gpt.py", "karpathy/ng-video-lecture/blob/master/gpt.py"),
+        thread("ng-video-lecture, gpt.py", "karpathy/ng-video-lecture/blob/master/gpt.py"),
         "each head is a module of its own, in a Python loop",
         "many small launches, or attention that is not fused: one product for all heads",
         differs="other initial weights",
     ),
     Flaw(
         "contiguous_copies",
-        _thread(
+        thread(
             "Transformers 4.46, GPT2SdpaAttention",
             "huggingface/transformers/blob/v4.46.0/src/transformers/models/gpt2/modeling_gpt2.py",
         ),
@@ -171,7 +144,7 @@ ATTENTION = (
     ),
     Flaw(
         "position_bias_indexing",
-        _thread(
+        thread(
             "Gather backward is faster than integer indexing on GPU",
             "pytorch/pytorch/issues/15245",
         ),
@@ -197,7 +170,7 @@ DTYPES = (
     ),
     Flaw(
         "norm_by_hand",
-        _thread("Llama, RMSNorm", "meta-llama/llama/blob/main/llama/model.py"),
+        thread("Llama, RMSNorm", "meta-llama/llama/blob/main/llama/model.py"),
         "RMSNorm of five float32 operations in eager code",
         "elementwise operations and casts that are not fused: F.rms_norm or compile",
     ),
@@ -209,7 +182,7 @@ DTYPES = (
     ),
     Flaw(
         "fp64_rotary",
-        Source("Tensor attributes, type promotion", f"{_DOCS}/tensor_attributes.html"),
+        Source("Tensor attributes, type promotion", f"{TORCH_DOCS}/tensor_attributes.html"),
         "rotary tables come from numpy in float64 and promote queries and keys in every layer",
         "float64 arithmetic, or casts: tables in the dtype of the model",
     ),
@@ -222,7 +195,7 @@ DTYPES = (
     ),
     Flaw(
         "logits_in_fp32",
-        _thread(
+        thread(
             "Transformers, loss_utils.py",
             "huggingface/transformers/blob/main/src/transformers/loss/loss_utils.py",
         ),
@@ -233,7 +206,7 @@ DTYPES = (
         "one_hot_targets",
         Source(
             "CrossEntropyLoss, performance with class indices",
-            f"{_DOCS}/generated/torch.nn.CrossEntropyLoss.html",
+            f"{TORCH_DOCS}/generated/torch.nn.CrossEntropyLoss.html",
         ),
         "targets are one-hot probabilities over the vocabulary",
         "elementwise work over one-hot targets: class indices",
@@ -275,25 +248,25 @@ OPTIMIZERS = (
     ),
     Flaw(
         "clipping_loop",
-        _thread("Foreach gradient clipping", "pytorch/pytorch/pull/91846"),
+        thread("Foreach gradient clipping", "pytorch/pytorch/pull/91846"),
         "gradients are clipped in a loop over parameters",
         "a loop over parameters: clip_grad_norm_ with foreach=True",
     ),
     Flaw(
         "ema_loop",
-        _thread("Optimized EMA implementation", "pytorch/pytorch/pull/94820"),
+        thread("Optimized EMA implementation", "pytorch/pytorch/pull/94820"),
         "the moving average of the weights is updated in a loop over parameters",
         "a loop over parameters: torch._foreach_lerp_ or get_ema_multi_avg_fn",
     ),
     Flaw(
         "ema_of_copies",
-        _thread("Optimize parameter updating speed", "open-mmlab/mmengine/pull/281"),
+        thread("Optimize parameter updating speed", "open-mmlab/mmengine/pull/281"),
         "each step deep-copies the state dict and mixes it into the average key by key",
         "copies of the weights and a loop over parameters: torch._foreach_lerp_",
     ),
     Flaw(
         "grad_norms_logged",
-        _thread("Slow clip_grad_norm_ because of .item()", "pytorch/pytorch/issues/31474"),
+        thread("Slow clip_grad_norm_ because of .item()", "pytorch/pytorch/issues/31474"),
         "the gradient norm of each parameter is logged by .item()",
         "the CPU waits for the GPU in a loop over parameters: torch._foreach_norm, one copy",
     ),
@@ -314,7 +287,7 @@ WAITS = (
     ),
     Flaw(
         "nan_check_per_layer",
-        _thread(
+        thread(
             "Avoid CUDA->CPU sync by removing tensor.bool", "lucidrains/x-transformers/pull/355"
         ),
         "`if x.isnan().any()` in each layer",
@@ -322,7 +295,7 @@ WAITS = (
     ),
     Flaw(
         "masked_loss_per_class",
-        _thread("Certain operations cause implicity sync-points", "pytorch/pytorch/issues/12461"),
+        thread("Certain operations cause implicity sync-points", "pytorch/pytorch/issues/12461"),
         "the loss of each of 32 classes is taken by indexing with a boolean mask",
         "the CPU waits for the GPU (nonzero): weights in place of indexing",
     ),
@@ -337,7 +310,7 @@ WAITS = (
     ),
     Flaw(
         "expert_loop",
-        _thread(
+        thread(
             "MoE feed-forward performs 3 x num_experts device-to-host syncs",
             "jingyaogong/minimind/issues/835",
         ),
@@ -375,7 +348,7 @@ HOST = (
     ),
     Flaw(
         "augmentation_on_cpu",
-        _thread("Kornia, augmentation on the GPU", "kornia/kornia"),
+        thread("Kornia, augmentation on the GPU", "kornia/kornia"),
         "images are flipped, scaled and normalised on the CPU, in the training loop",
         "idle while the CPU prepares the batch: augment on the device or in workers",
         differs="other flips",
@@ -388,7 +361,7 @@ HOST = (
     ),
     Flaw(
         "gc_each_step",
-        _thread(
+        thread(
             "torchtitan, GarbageCollection",
             "pytorch/torchtitan/blob/main/torchtitan/tools/utils.py",
         ),
@@ -403,7 +376,7 @@ HOST = (
     ),
     Flaw(
         "positions_rebuilt",
-        _thread("Llama, precompute_freqs_cis", "meta-llama/llama/blob/main/llama/model.py"),
+        thread("Llama, precompute_freqs_cis", "meta-llama/llama/blob/main/llama/model.py"),
         "each layer computes the rotary tables anew",
         "many small launches or repeated work: compute the tables once",
     ),
@@ -425,14 +398,14 @@ SETTINGS = (
     ),
     Flaw(
         "memory_history",
-        Source("Understanding CUDA Memory Usage", f"{_DOCS}/torch_cuda_memory.html"),
+        Source("Understanding CUDA Memory Usage", f"{TORCH_DOCS}/torch_cuda_memory.html"),
         "the memory history with stacks is left on",
         "launch-bound, the CPU records stacks: turn it off",
         anywhere=True,
     ),
     Flaw(
         "deterministic_algorithms",
-        Source("Reproducibility", f"{_DOCS}/notes/randomness.html"),
+        Source("Reproducibility", f"{TORCH_DOCS}/notes/randomness.html"),
         "deterministic algorithms are left on: index_add sorts",
         "a deterministic kernel is slow (index_add or index_put): turn the setting off",
     ),
@@ -441,25 +414,27 @@ SETTINGS = (
 LOOPS = (
     Flaw(
         "dense_embedding_gradients",
-        Source("Embedding, sparse", f"{_DOCS}/generated/torch.nn.Embedding.html"),
+        Source("Embedding, sparse", f"{TORCH_DOCS}/generated/torch.nn.Embedding.html"),
         "a table of 8 million rows has dense gradients, of which a batch touches few",
         "zeroing and updating a gradient of the whole table: sparse=True",
     ),
     Flaw(
         "lstm_cell_loop",
-        Source("LSTM", f"{_DOCS}/generated/torch.nn.LSTM.html"),
+        Source("LSTM", f"{TORCH_DOCS}/generated/torch.nn.LSTM.html"),
         "an LSTM is a Python loop over time steps with LSTMCell",
         "many small launches, launch-bound: nn.LSTM",
     ),
     Flaw(
         "graph_breaks",
-        Source("torch.compile Troubleshooting", f"{_DOCS}/torch.compiler_troubleshooting.html"),
+        Source(
+            "torch.compile Troubleshooting", f"{TORCH_DOCS}/torch.compiler_troubleshooting.html"
+        ),
         "a compiled model logs an activation by .item() in each block, which breaks its graph",
         "graph breaks, or the CPU waits for the GPU: log on the device",
     ),
     Flaw(
         "changing_sizes",
-        Source("Dynamic Shapes", f"{_DOCS}/torch.compiler_dynamic_shapes.html"),
+        Source("Dynamic Shapes", f"{TORCH_DOCS}/torch.compiler_dynamic_shapes.html"),
         "a compiled function meets a new size in each step; at the recompile limit it runs eagerly",
         "recompilation, or eager code that was to be compiled: dynamic=True",
     ),
@@ -484,7 +459,7 @@ INFERENCE = (
     ),
     Flaw(
         "growing_cache",
-        _thread(
+        thread(
             "Experiment with static past key/value buffer", "huggingface/transformers/pull/24115"
         ),
         "torch.cat copies the cache of keys and values for each token",
@@ -505,13 +480,13 @@ INFERENCE = (
     ),
     Flaw(
         "transposed_weights",
-        Source("Linear", f"{_DOCS}/generated/torch.nn.functional.linear.html"),
+        Source("Linear", f"{TORCH_DOCS}/generated/torch.nn.functional.linear.html"),
         "weights are transposed and made contiguous in every call",
         "copies that change only the layout: F.linear, or keep the transposed weight",
     ),
 )
 
-FLAWS = {
+FIRST = {
     flaw.name: flaw
     for group in (
         PRODUCTS,
@@ -527,6 +502,9 @@ FLAWS = {
     )
     for flaw in group
 }
+"""The flaws of the first collection."""
+
+FLAWS = FIRST | SECOND
 
 NOT_JUDGED = {
     "DDP without no_sync while gradients are accumulated": "several GPUs",

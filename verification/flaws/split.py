@@ -1,4 +1,4 @@
-"""Divides the flaws into a half to write rules on and a half to judge them by."""
+"""Divides the flaws into a half to write rules on, and what the rules are judged by."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import random
 from pathlib import Path
 
-from .catalogue import FLAWS
+from .catalogue import FIRST
+from .second_catalogue import SECOND
 
-__all__ = ["SPLIT", "draw", "read"]
+__all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
+SETS = ("developing", "held_out", "held_out_2")
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -20,11 +22,16 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
     return {"developing": developing, "held_out": sorted(set(names) - set(developing))}
 
 
+def drawn() -> dict[str, list[str]]:
+    """The halves of the first collection, and all of the second."""
+    return {**draw(list(FIRST), SEED), "held_out_2": sorted(SECOND)}
+
+
 def read() -> dict[str, list[str]]:
-    """The halves as they were drawn before any flaw was run."""
+    """The sets as they were before any of their flaws was run."""
     stored = json.loads(SPLIT.read_text())
-    return {half: stored[half] for half in ("developing", "held_out")}
+    return {name: stored[name] for name in SETS}
 
 
 if __name__ == "__main__":
-    SPLIT.write_text(json.dumps({"seed": SEED, **draw(list(FLAWS), SEED)}, indent=2) + "\n")
+    SPLIT.write_text(json.dumps({"seed": SEED, **drawn()}, indent=2) + "\n")

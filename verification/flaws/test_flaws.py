@@ -1,20 +1,22 @@
 """The list of flaws is whole, its programs run, and its judge is right about rows made by hand."""
 
+import math
 import random
 from pathlib import Path
 
 import pytest
 
 from verification.flaws import programs, split
-from verification.flaws.catalogue import FLAWS
+from verification.flaws.catalogue import FIRST, FLAWS
 from verification.flaws.judging import accepted_rules, judged, table, tuned_table
 from verification.flaws.measuring import found_again, measure, measure_tuned, sizes_of
+from verification.flaws.second_catalogue import SECOND
 
-SAMPLE = random.Random(38).sample(sorted(FLAWS), 3)
+SAMPLE = random.Random(38).sample(sorted(FIRST), 3) + random.Random(38).sample(sorted(SECOND), 2)
 
 
 def test_the_split_is_drawn_from_the_seed_and_covers_all_flaws() -> None:
-    assert split.read() == split.draw(list(FLAWS), split.SEED)
+    assert split.read() == split.drawn()
     assert sorted(name for half in split.read().values() for name in half) == sorted(FLAWS)
 
 
@@ -38,6 +40,24 @@ def test_both_variants_of_a_flaw_run_and_compute_the_same(name: str, tmp_path: P
     assert row["flawed_ms"] > 0 < row["remedied_ms"]
     assert row["gain_ms"] == row["flawed_ms"] - row["remedied_ms"]
     assert found_again(row, tmp_path) == row
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo's, of activations
+@pytest.mark.parametrize("name", sorted(SECOND))
+def test_both_variants_of_the_second_collection_compute_the_same(name: str) -> None:
+    losses = []
+    for flawed in (True, False):
+        step = programs.builder(name)(flawed, sizes_of(is_tiny=True))
+        with step.within():
+            losses.append([float(step.run()) for _ in range(2)])
+    assert all(math.isfinite(loss) for each in losses for loss in each)
+    assert SECOND[name].differs or losses[0] == pytest.approx(losses[1], rel=1e-2, abs=1e-3)
+
+
+def test_there_are_thirty_flaws_in_the_second_collection_with_sources_of_their_own() -> None:
+    assert len(SECOND) == 30
+    sources = {flaw.source for flaw in SECOND.values()}
+    assert len(sources) == 30 and not sources & {flaw.source for flaw in FIRST.values()}
 
 
 def test_a_tuned_step_runs(tmp_path: Path) -> None:

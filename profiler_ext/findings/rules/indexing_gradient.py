@@ -54,8 +54,8 @@ def _candidate(facts: Facts, puts: Ints, lookups: Ints) -> Candidate:
         est_saving_ns=max(now_ns - then_ns, 0),
         confidence=Confidence.ESTIMATED,
         remedy=(
-            "x.index_select(0, index) in place of x[index]; or F.embedding(index, x): one kernel adds "
-            "their gradients"
+            "x.index_select(0, index) in place of x[index]; or F.embedding(index, x): one kernel "
+            "adds their gradients"
         ),
         location=location_of(facts.place(facts.longest(puts))),
         evidence=(

@@ -9,12 +9,19 @@ from pathlib import Path
 
 from . import (
     attention,
+    compilation,
     convolutions,
+    decoding,
+    detection,
     dtypes,
+    generation,
+    geometry,
     host,
     inference,
+    language,
     optimizers,
     products,
+    sequences,
     settings,
     waits,
 )
@@ -28,12 +35,19 @@ Line = tuple[str, int]
 
 _MODULES = (
     attention,
+    compilation,
     convolutions,
+    decoding,
+    detection,
     dtypes,
+    generation,
+    geometry,
     host,
     inference,
+    language,
     optimizers,
     products,
+    sequences,
     settings,
     waits,
 )
