@@ -287,6 +287,17 @@ class Facts:
         cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
         return np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
 
+    def removed_per_step_ns(self, launches: Ints) -> int:
+        """Return how much shorter the step would be without launches and the Python before them."""
+        # A replay tells where the device waits for the CPU only now and then
+        if self.replay is None or self.pace.is_critical[launches].all():
+            spent_ns = self.removal_saving_ns(launches, with_python=True)
+            return self.median_per_step(launches, spent_ns)
+        kept = self.replay.unchanged
+        kept.cpu[launches] = kept.busy[launches] = 0
+        slowdown = self.training.slowdown
+        return max(self.replay.step_ns(slowdown) - self.replay.step_ns(slowdown, kept), 0)
+
     def idle_before(self, launches: Ints) -> Ints:
         """Return the rows of the idle pieces that ended with one of these launches."""
         idle, ended = self.analysis.idle, self._span_ends

@@ -22,6 +22,7 @@ _WELL_ALIGNED: Final = 64  # elements; a size that is a multiple of it fills the
 # Of the rows of an operand: less is copied by other instructions, in older kernels
 ALIGNMENT_BYTES: Final = 16
 BYTES: Final = {"bfloat16": 2, "float16": 2, "tf32": 4}
+ALL_BACKENDS: Final = ("flash", "cudnn", "efficient")  # of attention, those that fuse it
 _NEWER: Final = ("H100", "H200", "H800", "H20", "GH200", "B100", "B200", "B300", "GB200", "GB300")
 
 
@@ -108,6 +109,17 @@ class LibraryTable:
         ]
         return median(parts) if parts else None
 
+    def dtype_fraction(self, now: str, then: str, product: str | None) -> float:
+        """Return which part of its time a product takes in another dtype, in common sizes."""
+        parts = [
+            then_ns / times[layer]
+            for (dtype, kind), times in self._layers.items()
+            if dtype == now and product in (None, kind)
+            for layer, then_ns in self._layers.get((then, kind), {}).items()
+            if layer in times and _is_well_aligned(layer)
+        ]
+        return median(parts) if parts else 1.0
+
     def padded(self, dtype: str, product: str, layer: Layer) -> tuple[Layer, float] | None:
         """Return the padded layer that takes least, and which part of the time now that is."""
         times = self._layers.get((dtype, product), {})
@@ -129,11 +141,16 @@ class LibraryTable:
         return min(choices, key=lambda each: each[1], default=None)
 
     def attention_fraction(
-        self, now: tuple[str, Attention], then: Attention, *, device: str
+        self,
+        now: tuple[str, Attention],
+        then: Attention,
+        *,
+        device: str,
+        backends: Collection[str] = ALL_BACKENDS,
     ) -> float | None:
         """Return which part of its time a call takes as another one, by the best backend for it."""
         backend, call = now
-        allowed = ("flash", "cudnn", "efficient") if is_newer(device) else ("flash", "efficient")
+        allowed = [each for each in backends if each != "cudnn" or is_newer(device)]
         parts = {}
         for dtype, mask, shape in self._attention:
             if (dtype, mask) != (call.dtype, call.mask) or not _fits(shape, call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -112,19 +113,28 @@ def _capped(candidate: Candidate, facts: Facts) -> Candidate:
 
 
 def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
-    """Leave out of a general rule's stake the part of its launches that others count."""
-    special = [
-        each.launches
-        for rule, each in candidates
-        # Idle time beside launches is not that of the launches
-        if not rule.takes_rest and each.saving_per is SavingPer.STEP and not len(each.idle)
-    ]
-    counted = np.unique(np.concatenate([NO_ROWS, *special]))
-    judged = [
-        (rule, _without(each, counted, facts) if rule.takes_rest else each)
-        for rule, each in candidates
-    ]
-    return [(rule, each) for rule, each in judged if _is_significant(each, facts)]
+    """Count the time of each launch for one finding."""
+    # That of a special rule before a general one's, then what the rule or the finding saves more
+    by_rule: Counter[str] = Counter()
+    for rule, candidate in candidates:
+        by_rule[rule.name] += candidate.est_saving_ns if rule.takes_rest else 0
+    order = sorted(
+        candidates,
+        key=lambda each: (each[0].takes_rest, -by_rule[each[0].name], -each[1].est_saving_ns),
+    )
+    counted, result = NO_ROWS, []
+    for rule, candidate in order:
+        counts = _counts_launches(candidate)
+        own = _without(candidate, counted, facts) if counts or rule.takes_rest else candidate
+        if _is_significant(own, facts):
+            result.append((rule, own))
+            counted = np.union1d(counted, own.launches) if counts else counted
+    return result
+
+
+def _counts_launches(candidate: Candidate) -> bool:
+    # Idle time beside launches is not that of the launches
+    return candidate.saving_per is SavingPer.STEP and not len(candidate.idle)
 
 
 def _without(candidate: Candidate, counted: Ints, facts: Facts) -> Candidate:
@@ -135,11 +145,17 @@ def _without(candidate: Candidate, counted: Ints, facts: Facts) -> Candidate:
         return candidate
     part = int(duration_ns[own].sum()) / whole_ns
     other_ns = candidate.est_saving_ns - int(part * candidate.est_saving_ns)
+    return _reduced(replace(candidate, launches=own), other_ns)
+
+
+def _reduced(candidate: Candidate, other_ns: int) -> Candidate:
+    """Return a candidate without time that other findings count."""
+    if other_ns <= 0:
+        return candidate
     other = Figure("counted by other findings", other_ns, FigureUnit.NS)
     return replace(
         candidate,
         est_saving_ns=candidate.est_saving_ns - other_ns,
-        launches=own,
         evidence=(*candidate.evidence, other),
     )
 
@@ -172,7 +188,9 @@ class _TimeLeft:
         launches, wanted_ns = np.unique(candidate.launches), candidate.est_saving_ns
         is_critical = self._facts.pace.is_critical[launches]
         late = launches[~is_critical]
-        if len(candidate.idle) or not len(launches):
+        if not len(candidate.idle) and not len(launches):
+            taken_ns = wanted_ns  # a part of the whole step
+        elif len(candidate.idle):
             taken_ns = self._busy_of(launches, min(candidate.busy_ns, wanted_ns))
             taken_ns += self._idle_of(wanted_ns - min(candidate.busy_ns, wanted_ns))
         else:  # where a step waits for the CPU, a launch costs more than its time on the device

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import (
     NOWHERE,
     Confidence,
@@ -69,3 +69,28 @@ def launching(facts: Facts, launches: Ints, removal_saving_ns: int) -> tuple[Fig
     """Return what launches cost the CPU, where that counts: none of them sets the pace."""
     own = Figure("CPU launch overhead", removal_saving_ns, FigureUnit.NS)
     return () if facts.pace.is_critical[launches].any() else (own,)
+
+
+def removal(
+    facts: Facts,
+    launches: Ints,
+    summary: str,
+    remedy: str,
+    *evidence: Figure,
+    confidence: Confidence = Confidence.MEASURED,
+) -> Candidate:
+    """Return the finding that launches can go, at the line where they take longest."""
+    removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
+    return Candidate(
+        summary=summary,
+        est_saving_ns=removal_saving_ns,
+        confidence=confidence,
+        remedy=remedy,
+        location=location_of(facts.place(facts.longest(launches))),
+        evidence=(
+            *count_and_time(facts, launches),
+            *evidence,
+            *launching(facts, launches, removal_saving_ns),
+        ),
+        launches=launches,
+    )

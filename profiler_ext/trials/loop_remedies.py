@@ -153,11 +153,12 @@ def _ddp_row(name: str, argument: str, value: Any, title: str, *rules: str) -> R
 
 def _optimizer_row(argument: str, classes: tuple[str, ...], title: str) -> Remedy:
     other = {"fused": "foreach", "foreach": "fused"}[argument]
+    passes = ("foreach_optimizer",) if argument == "fused" else ()
     return Remedy(
         f"{argument}_optimizer",
         title,
         edit=f"torch.optim.AdamW(..., {argument}=True)",
-        rules=("per_parameter_optimizer", "launch_bound"),
+        rules=("per_parameter_optimizer", *passes, "launch_bound"),
         patches=f"optimizers of torch.optim that have {argument}",
         lacks=f"the script makes no optimizer that has {argument}",
         apply=functools.partial(_optimizer, argument=argument, classes=classes),
@@ -172,7 +173,7 @@ ROWS: Final = (
         "compiled_optimizer",
         "the optimizer's step compiled",
         edit="step = torch.compile(optimizer.step), and step() in place of optimizer.step()",
-        rules=("per_parameter_optimizer", "launch_bound"),
+        rules=("per_parameter_optimizer", "foreach_optimizer", "launch_bound"),
         patches="the method step of each optimizer, after its first call",
         lacks="no optimizer stepped outside of compiled functions",
         apply=_compiled_optimizer,

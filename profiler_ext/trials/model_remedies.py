@@ -197,7 +197,7 @@ ROWS: Final = (
         "bf16_autocast",
         "autocast to bfloat16 of forward and loss",
         edit='with torch.autocast("cuda", torch.bfloat16): around the forward and the loss',
-        rules=("fp32_matmul", "attention_backend"),
+        rules=("float32_model", "fp32_matmul", "attention_backend"),
         patches="calls of the outermost module; ends at the backward",
         lacks="no module was called outside of compiled functions",
         apply=_bf16_autocast,

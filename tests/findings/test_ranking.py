@@ -10,7 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.findings import RULES, Confidence, Figure, FigureUnit, Rule, SavingPer, find
+from profiler_ext.findings import (
+    RULES,
+    Confidence,
+    Figure,
+    FigureUnit,
+    Rule,
+    SavingPer,
+    find,
+)
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.ranking import judge, merge_ranks
 from profiler_ext.findings.rule import Candidate
@@ -154,6 +162,36 @@ def test_a_launch_that_a_larger_one_counts_is_not_counted_again():
         rule("part", candidate(50_000, launches=np.array([1]))),
     )
     assert [each.rule for each in judge(gpu_step(), rules).ranked] == ["one"]
+
+
+def test_a_launch_is_counted_for_the_larger_of_two_findings():
+    made = gpu_step()
+    both, one = np.array([1, 2]), np.array([1])
+    rules = (
+        rule("part", candidate(50_000, launches=one)),
+        rule("large", candidate(200_000, launches=both)),
+    )
+    assert [each.rule for each in judge(made, rules).ranked] == ["large"]
+    rules = (
+        rule("large", candidate(200_000, launches=one)),
+        rule("whole", candidate(150_000, launches=both)),
+    )
+    large, whole = judge(made, rules).ranked
+    duration_ns = made.launches.duration_ns
+    left = duration_ns[2] / (duration_ns[1] + duration_ns[2])
+    assert (large.est_saving_ns, whole.est_saving_ns) == (200_000, int(left * 150_000))
+    assert whole.evidence[-1].name == "counted by other findings"
+
+
+def test_all_findings_together_save_no_more_than_a_step():
+    made = gpu_step()
+    step_ns = judge(made, ()).step_ns
+    rules = (
+        rule("smaller", candidate(step_ns // 2)),
+        rule("larger", candidate(step_ns * 3 // 4)),
+    )
+    saved = [(each.rule, each.est_saving_ns) for each in judge(made, rules).ranked]
+    assert saved == [("larger", step_ns * 3 // 4), ("smaller", step_ns - step_ns * 3 // 4)]
 
 
 def test_ranks_that_have_the_same_say_it_once():

@@ -33,14 +33,15 @@ NOTHING_COMPILED = (
 )
 """They are eager, and their device is busy: 9 to 32% of a step."""
 AS_WELL = {
-    "unlike_siblings": {"fp32_matmul"},
-    "unfused_attention": {"fp32_matmul", "misaligned_matmul"},
+    "data_loader.remedied": {"float32_model"},
+    "pageable_copy.remedied": {"float32_model"},
+    "unfused_attention": {"misaligned_matmul"},
     "tuned_llama": {"attention_backend"},
     "eager_beside_compiled": {"launch_bound"},
 }
-"""What one block has that is in float32, beside being unlike its siblings; attention too. The
-vocabulary of BERT is odd, and transformers makes a mask for a compiled Llama (without an estimate).
-The small model that is compiled has no CUDA graphs.
+"""Two models run in float32 without autocast. The vocabulary of BERT is odd, and transformers makes
+a mask for a compiled Llama (without an estimate). The small model that is compiled has no CUDA
+graphs.
 """
 RULE_OF = {"far_from_roofline": "misaligned_matmul", "synchronisation_loop": "synchronisation"}
 """Products far from it because of their sizes, for which there is a rule, and second sessions."""

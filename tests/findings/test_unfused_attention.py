@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_ext.findings import SavingPer
+from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.library_kernels import Attention, table
 from profiler_ext.findings.rules import unfused_attention
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import US, Script, is_silent, only, placed
+from tests.handmade import interned
 
 CODE = "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
 FORWARD = {"file": "/m.py", "line": 3, "code": CODE, "phase": Phase.FORWARD}
@@ -131,7 +133,34 @@ def test_what_runs_between_the_products_is_counted_at_whatever_line() -> None:
         baddbmm=BACKWARD | there | {"code": "y"},
     )
     # Neither the products with a weight nor the addition after the last product
-    assert only(unfused_attention.RULE, placed_there).est_saving_ns == stake(9 * 300)
+    # What is added to the scores is a mask, which a fused kernel takes as it is.
+    assert only(unfused_attention.RULE, placed_there).est_saving_ns == stake(
+        9 * 300, "float", "float"
+    )
+
+
+def test_a_learned_bias_and_dropout_with_a_mask_are_judged_by_their_own_kernels() -> None:
+    places = {"add": FORWARD, "sum": BACKWARD, "bmm": FORWARD, "baddbmm": BACKWARD}
+    learned = placed(step("bmm", "add", "_softmax", "bmm", "baddbmm", "sum"), **places)
+    drops = placed(
+        step("bmm", "add", "_softmax", "native_dropout", "bmm", "baddbmm"),
+        native_dropout=FORWARD,
+        **places,
+    )
+    alone = placed(
+        step("bmm", "_softmax", "native_dropout", "bmm", "baddbmm"),
+        native_dropout=FORWARD,
+        **places,
+    )
+    parts = []
+    for made in (learned, drops, alone):
+        phases = interned([made.places[at].phase.value for at in facts_of(made).main_place])
+        known = replace(made, launches=replace(made.launches, phase=phases))
+        found = only(unfused_attention.RULE, known)
+        parts.append(found.evidence[2].value / found.evidence[1].value)
+    assert 0.25 < parts[0] < 0.35
+    assert 0.25 < parts[1] < 0.35
+    assert parts[2] < 0.15
 
 
 def test_a_masked_softmax_of_known_length_is_judged_by_the_causal_kernel_of_that_length() -> None:

@@ -457,6 +457,9 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
     assert {each.name for each in RULES} - proposed == {
         *("allocating", "autotuning", "compiling", "debug_setting", "dense_embedding_gradients"),
         *("first_step", "float64", "graph_break", "growing_cache", "late_rank"),
+        *("autograd_in_inference", "bias_before_norm", "indexing_gradient", "loss_scaling"),
+        *("one_hot", "padded_batch", "repeated_heads", "strided_copy"),
+        *("cpu_work", "rebuilt_constant", "unfolded_norm"),
         *(
             "cpu_work",
             "misaligned_matmul",

@@ -97,11 +97,19 @@ class _Call:
     has_shapes: bool = False  # its sizes were recorded, and do not come from kernels
 
 
+def in_float32(facts: Facts) -> list[Candidate]:
+    """Return what attention in float32 costs, for the rule of a model that computes so."""
+    return [each for each in _all(facts) if _FLOAT32 in each.summary]
+
+
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
+    return _all(facts) if facts.on_device else CannotJudge("the launches ran on the CPU")
+
+
+def _all(facts: Facts) -> list[Candidate]:
     attends = facts.of_op(lambda op: _OP.search(op) is not None)
-    return _of_lines(facts, np.flatnonzero(facts.in_steps(attends)))
+    rows = np.flatnonzero(facts.in_steps(attends))
+    return facts.analysis.derived.once("attention", lambda: list(_of_lines(facts, rows)))
 
 
 def _of_lines(facts: Facts, attending: Ints) -> Iterator[Candidate]:

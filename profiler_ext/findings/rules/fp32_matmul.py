@@ -17,6 +17,17 @@ _OF_MATRICES = re.compile(r"gemm(?!k1|SN)", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
 # TF32's speedup in practice; the data sheets of A100, H100 and H200 have 7 to 8
 _TF32_SPEEDUP = 4
+_MANY = 10
+_PRODUCTS = (
+    "fp32 matmuls without tensor cores",
+    "torch.set_float32_matmul_precision('high') for TF32, or autocast to bfloat16",
+    "products a step",
+)
+_CONVOLUTIONS = (
+    "fp32 convolutions without tensor cores",
+    "torch.backends.cudnn.allow_tf32 = True, which is the default, or autocast to bfloat16",
+    "convolutions a step",
+)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -24,30 +35,39 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU, whose kernels do not tell their unit")
     is_named = facts.rooflines.unit_evidence.where(compute_units.UnitEvidence.KERNEL_NAME)
     is_fp32 = facts.rooflines.unit.where(compute_units.Unit.FP32) & is_named
-    launches = np.flatnonzero(facts.in_steps(is_fp32 & facts.named(_multiplies_matrices)))
-    return (_candidate(facts, launches),) if len(launches) else ()
+    products = np.flatnonzero(facts.in_steps(is_fp32 & facts.named(_multiplies_matrices)))
+    result = [_candidate(facts, products, _PRODUCTS)] if len(products) else []
+    is_convolution = facts.named(lambda name: _CONVOLUTION.search(name) is not None)
+    convolutions = np.flatnonzero(facts.in_steps(is_fp32 & is_convolution))
+    # With TF32 allowed, cuDNN still runs some convolutions without it, but not all of many
+    is_tf32 = facts.rooflines.unit.where(compute_units.Unit.TF32_TENSOR) & is_convolution
+    is_ruled_out = not facts.in_steps(is_tf32).any()
+    if is_ruled_out and facts.launches_per_step(convolutions) >= _MANY:
+        result.append(_candidate(facts, convolutions, _CONVOLUTIONS))
+    return result
 
 
 def _multiplies_matrices(name: str) -> bool:
     return _OF_MATRICES.search(name) is not None and not _CONVOLUTION.search(name)
 
 
-def _candidate(facts: Facts, launches: Ints) -> Candidate:
+def _candidate(facts: Facts, launches: Ints, words: tuple[str, str, str]) -> Candidate:
+    summary, remedy, counted = words
     longest, duration = facts.longest(launches), facts.launches.duration_ns[launches]
     # What TF32 would save of each launch: not more than its bytes leave.
     paced = facts.critical_ns(launches)
     moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / rooflines.REACHABLE_FRACTION
     return Candidate(
-        summary="fp32 matmuls without tensor cores",
+        summary=summary,
         est_saving_ns=facts.median_per_step(
             launches, (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
         ),
         confidence=Confidence.ESTIMATED,
-        remedy="torch.set_float32_matmul_precision('high') for TF32, or autocast to bfloat16",
+        remedy=remedy,
         location=location_of(facts.place(longest), facts.launches.name[longest]),
         evidence=(
             Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
-            Figure("products a step", facts.launches_per_step(launches)),
+            Figure(counted, facts.launches_per_step(launches)),
             Figure("TF32 is taken to be quicker by", _TF32_SPEEDUP, FigureUnit.TIMES),
         ),
         launches=launches,
@@ -59,9 +79,9 @@ RULE = Rule(
     title="Matrix products in fp32 without tensor cores",
     means="Library kernels whose names say that they multiply matrices in fp32 without tensor "
     "cores (`simt_sgemm`, `f32f32_f32f32_f32 ... ffma`, `sgemm_largek`) are on the critical path "
-    "of a step.",
+    "of a step. Convolutions count if ten or more do so and none runs in TF32.",
     because="PyTorch multiplies fp32 tensors in full fp32 by default. Tensor cores multiply them "
-    "in TF32, with 10 bits of mantissa, several times as fast.",
+    "in TF32, with 10 bits of mantissa, several times as fast. Convolutions use TF32 by default.",
     remedy="`torch.set_float32_matmul_precision('high')` at the top of the script, or autocast to "
     "bfloat16, which also halves memory traffic.",
     saving="Three quarters of the time of those kernels on the critical path, assuming that TF32 "

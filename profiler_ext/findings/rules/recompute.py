@@ -28,9 +28,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return ()
     forward = np.flatnonzero(facts.in_steps(facts.launches.phase.where(Phase.FORWARD)))
     forward_ns = facts.median_per_step(forward, facts.launches.duration_ns[forward])
-    removal_saving_ns = facts.median_per_step(
-        recomputed, facts.removal_saving_ns(recomputed, with_python=True)
-    )
+    removal_saving_ns = facts.removed_per_step_ns(recomputed)
     return (
         Candidate(
             summary="activation-checkpoint recomputation",
@@ -67,8 +65,8 @@ RULE = Rule(
     "reported.",
     remedy="If memory is left, checkpoint fewer layers. A selective policy keeps the results of "
     "matrix products and recomputes the rest: most of the memory for little of the time.",
-    saving="Time of the recomputed launches, or of launching them if the CPU is behind: what no "
-    "checkpoint at all would save. The trace does not show how much memory it would need, so "
-    "check whether it fits.",
+    saving="Time of the recomputed launches; if the CPU is behind, how much shorter the step is in "
+    "a replay without them: what no checkpoint at all would save. The trace does not show how much "
+    "memory it would need, so check whether it fits.",
     judge=_judge,
 )

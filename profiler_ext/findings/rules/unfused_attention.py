@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.library_kernels import Attention, table
+from profiler_ext.findings.library_kernels import ALL_BACKENDS, Attention, table
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records import analysis, events, vocabulary
 
@@ -30,9 +30,15 @@ _MAX_LINES = 15  # from the softmax to its products
 _MAX_BETWEEN = 40  # launches between two products of one call of attention
 _MASKS = re.compile(r"\b(?:where|masked_fill_?|tril)\b")
 _DROPS = re.compile(r"dropout")
+_ADDS = re.compile(r"\badd_?\b|_add_")  # a mask, or a bias, to the scores
+_SAFE = re.compile(
+    r"\bisneginf\b"
+)  # torch's own softmax of rows that are masked whole has a `where`
+_OF_BIAS = re.compile(r"aten(::|\.)sum\b")
 _HALF = re.compile(r"bf16|BFloat16|bfloat16|Half|f16|nvjet_\w*?_[th]s[st]_")
 _FLOAT32 = re.compile(r"f32f32|sgemm|tf32")
 _SOFTMAX_SIZE = re.compile(r"softmax_warp_\w+<[^,]+, [^,]+, [^,]+, (\d+)")  # its binary logarithm
+_WITH_MASK = ("efficient",)  # of torch's backends the one that takes dropout with a mask
 _BOTH = {vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD}
 _KERNELS = (
     "sdpa_kernel([...]) without MATH around the call, from torch.nn.attention: torch then says "
@@ -140,10 +146,10 @@ def _phases(facts: Facts, launches: events.Ints) -> set[str]:
 
 
 def _candidate(facts: Facts, launches: events.Ints, remedy: str) -> Candidate:
-    call = _call_of(facts, launches)
+    call, backends = _call_of(facts, launches)
     then = replace(call, mask="causal") if call.mask == "bool" else call
     device = " ".join(facts.analysis.device_names)
-    part = table().attention_fraction(("math", call), then, device=device)
+    part = table().attention_fraction(("math", call), then, device=device, backends=backends)
     own_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
     fused_ns = int(min(part or 0.0, 1.0) * own_ns)
     return Candidate(
@@ -161,23 +167,39 @@ def _candidate(facts: Facts, launches: events.Ints, remedy: str) -> Candidate:
     )
 
 
-def _call_of(facts: Facts, launches: events.Ints) -> Attention:
-    """Return what ops and kernels tell of the call of attention."""
+def _call_of(facts: Facts, launches: events.Ints) -> tuple[Attention, tuple[str, ...]]:
+    """Return what ops and kernels tell of the call, and the backends that would take it."""
     names = {facts.launches.name[row] for row in launches.tolist()}
     ops = {facts.innermost_op(row) for row in launches.tolist()}
     # Of the whole program: torch computes bfloat16 in float32 where no kernel is fused
     is_half = any(map(_HALF.search, facts.launches.name.strings))
     is_half |= not any(map(_FLOAT32.search, names))
-    mask = "bool" if any(map(_MASKS.search, ops)) else "none"
+    mask = _mask(facts, launches, ops | names)
+    drops = any(map(_DROPS.search, ops | names))
     sizes = [int(match[1]) for match in map(_SOFTMAX_SIZE.search, names) if match]
-    return Attention(
+    call = Attention(
         dtype="bfloat16" if is_half else "float32",
-        mask="dropout" if any(map(_DROPS.search, ops | names)) else mask,
+        mask="dropout" if drops else mask,
         head_dim=None,
         # From more than half of that power of two up to it
         length=3 * 2 ** max(sizes) // 4 if sizes else None,
         has_backward=True,
     )
+    return call, _WITH_MASK if drops and mask != "none" else ALL_BACKENDS
+
+
+def _mask(facts: Facts, launches: events.Ints, names: set[str]) -> str:
+    """Return the kind of mask that is added to the scores, or put into them."""
+    backward = launches[facts.launches.phase.where(vocabulary.Phase.BACKWARD)[launches]]
+    adds = any(map(_ADDS.search, names))
+    if adds and any(_OF_BIAS.match(facts.innermost_op(row)) for row in backward.tolist()):
+        return "bias"  # its gradient is summed
+    masks = {name for name in names if _MASKS.search(name)}
+    if any(map(_SAFE.search, names)):
+        masks = {name for name in masks if "where" not in name}
+    if masks:
+        return "bool"
+    return "float" if adds else "none"
 
 
 RULE = Rule(
@@ -197,7 +219,9 @@ RULE = Rule(
     "transformers.",
     saving="Time of those launches on the critical path, or of launching them if the CPU is "
     "behind, without what a fused kernel takes: the part that it takes of unfused attention of "
-    "that length in the table (`benchmarks/library_kernels.py`, measured on an H100). Of attention "
+    "that length in the table (`benchmarks/library_kernels.py`, measured on an H100). What is "
+    "added to the scores is a mask, or a bias if its gradient is summed, and is judged by a kernel "
+    "that takes it as it is; with dropout, that is the memory-efficient one. Of attention "
     "that is written out, the products, the softmax, what runs between them, and what scales, "
     "masks or drops at their lines. Inference is not judged: with one token at a time, products "
     "are as fast.",

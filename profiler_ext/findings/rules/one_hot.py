@@ -1,0 +1,79 @@
+"""The rule for classes that are written out as rows of zeros with a one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line
+from profiler_ext.findings.finding import Confidence
+from profiler_ext.findings.rule import Candidate, Rule, removal
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Scope
+
+_ONE_HOT = "aten::one_hot"
+_LOSS = "aten::cross_entropy_loss"
+# What a loss does with probabilities in place of classes, and the gradient of that
+_WEIGHS = frozenset({"aten::mul", "aten::sum", "aten::neg", "aten::div"})
+_MULTIPLIES = re.compile(r"\b(?:add|b|badd)?b?mm\b")
+_REMEDY = (
+    "the classes themselves: F.cross_entropy(logits, classes), F.embedding(classes, weight) in "
+    "place of a product, gather or index_add_ for others"
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    if not facts.on_device:
+        return CannotJudge("the launches ran on the CPU")
+    is_there = facts.launches.scope.where(Scope.EAGER) & (facts.main_place >= 0)
+    eager = np.flatnonzero(facts.in_steps(is_there))
+    made = [own for own in launches_by_line(facts, eager) if _is_made(facts, own)]
+    if not made:
+        return ()
+    functions = {(place.file, place.function) for place in (facts.place(own[0]) for own in made)}
+    weighed = [
+        own[facts.of_op(_WEIGHS.__contains__)[own]]
+        for own in launches_by_line(facts, eager)
+        if _is_weighing(facts, own, functions)
+    ]
+    launches = np.unique(np.concatenate([*made, *weighed]))
+    is_product = facts.of_op(lambda op: _MULTIPLIES.search(op) is not None)
+    summary = "classes are written out as one-hot rows"
+    confidence = Confidence.MEASURED if weighed else Confidence.UPPER_BOUND
+    return (
+        removal(facts, launches[~is_product[launches]], summary, _REMEDY, confidence=confidence),
+    )
+
+
+def _ops(facts: Facts, launches: Ints) -> set[str | None]:
+    return {facts.place(launch).aten_op for launch in launches.tolist()}
+
+
+def _is_made(facts: Facts, of_line: Ints) -> bool:
+    return _ONE_HOT in _ops(facts, of_line)
+
+
+def _is_weighing(
+    facts: Facts, of_line: Ints, functions: set[tuple[str | None, str | None]]
+) -> bool:
+    """Tell whether a line of these functions is a cross entropy with probabilities."""
+    place = facts.place(int(of_line[0]))
+    is_near = (place.file, place.function) in functions and _LOSS in _ops(facts, of_line)
+    return is_near and any(facts.innermost_op(row) == "aten::mul" for row in of_line.tolist())
+
+
+RULE = Rule(
+    name="one_hot",
+    title="Classes as one-hot rows",
+    means="A line calls `F.one_hot`, eagerly, and fills a row of zeros for each class number.",
+    because="With a vocabulary of 50,000 words each number becomes 50,000 numbers of 64 bits, "
+    "which are then converted, multiplied and summed, to pick one.",
+    remedy="Give the class numbers to what reads them: `F.cross_entropy` takes them as targets, "
+    "`F.embedding` replaces a product with one-hot rows, `gather` picks one number of each row.",
+    saving="Time of the launches at lines with `F.one_hot`, and of the products and sums with "
+    "which a cross entropy of the same function weighs by probabilities. An upper bound where it "
+    "is not a cross entropy that reads the rows.",
+    judge=_judge,
+)

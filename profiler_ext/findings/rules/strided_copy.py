@@ -1,0 +1,130 @@
+"""The rule for copies that make a view contiguous for a kernel that reads views as well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import Candidate, Rule, launching
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase, Scope
+
+_COPIES = "aten::copy_"
+_CONTIGUOUS = re.compile(r"aten::(contiguous|clone)")
+_GRADIENT = re.compile(r"aten::(reshape|contiguous|clone)")
+_CODE = re.compile(r"\.(contiguous|clone)\(")
+# A view with other sizes needs the copy, which `reshape` would make as well
+_NEEDED = re.compile(r"(contiguous|clone)\([^()]*\)\s*\.(view|reshape|flatten|unflatten|data_ptr)")
+_TRANSPOSED = re.compile(
+    r"(\.t\(\)|\.m?T\b|\.adjoint\(\)|weight\.transpose\([^()]*\))\.contiguous\("
+)
+_ATTENDS = re.compile(r"attention")
+_MULTIPLIES = re.compile(r"\b(add|b|badd)?b?mm\b")
+_ATTENTION, _PRODUCT = "attention", "a matrix product"
+_REMEDY = {
+    _ATTENTION: "leave .contiguous() out: scaled_dot_product_attention reads queries, keys and "
+    "values by their strides",
+    _PRODUCT: "leave .contiguous() out: products read a transposed operand by its strides, as "
+    "F.linear does",
+}
+_MAX_LINES = 3  # from a copy to the views whose gradient it makes a copy, too
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    if not facts.on_device:
+        return CannotJudge("the launches ran on the CPU")
+    launches = facts.launches
+    is_copy = facts.of_op(_COPIES.__eq__) & launches.scope.where(Scope.EAGER)
+    copies = np.flatnonzero(facts.in_steps(is_copy & facts.mainly(_is_asked)))
+    readers = [_reader(facts, own) for own in launches_by_line(facts, copies)]
+    return [
+        _candidate(facts, own, reader)
+        for own, reader in zip(launches_by_line(facts, copies), readers, strict=True)
+        if reader is not None
+    ]
+
+
+def _is_asked(place: Place) -> bool:
+    """Tell whether the code of a line asks for the copy, and no view of it needs it."""
+    code = place.code or ""
+    is_copy = _CONTIGUOUS.match(place.aten_op or "") is not None and place.phase is Phase.FORWARD
+    return is_copy and bool(_CODE.search(code)) and not _NEEDED.search(code)
+
+
+def _reader(facts: Facts, copies: Ints) -> str | None:
+    """Return what reads each copy of a line next; none where not all are read so."""
+    launches = facts.launches
+    is_copy = facts.of_op(_COPIES.__eq__)
+    rows = np.flatnonzero(facts.in_steps(~is_copy & launches.scope.where(Scope.EAGER)))
+    rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+    at = np.searchsorted(launches.start_ns[rows], launches.start_ns[copies])
+    ops = {facts.innermost_op(row) for row in np.append(rows, -1)[at].tolist() if row >= 0}
+    if ops and all(map(_ATTENDS.search, ops)):
+        return _ATTENTION
+    is_transposed = _TRANSPOSED.search(facts.place(int(copies[0])).code or "")
+    return _PRODUCT if ops and is_transposed and all(map(_MULTIPLIES.search, ops)) else None
+
+
+def _gradients(facts: Facts, copies: Ints) -> Ints:
+    """Return the copies of gradients, which get the layout that was copied forward."""
+    place = facts.place(int(copies[0]))
+    is_near = facts.mainly(
+        lambda other: (
+            other.phase is Phase.BACKWARD
+            and (other.file, other.function) == (place.file, place.function)
+            and _GRADIENT.match(other.aten_op or "") is not None
+            and abs((other.line or 0) - (place.line or 0)) <= _MAX_LINES
+        )
+    )
+    rows = np.flatnonzero(facts.in_steps(is_near & facts.of_op(_COPIES.__eq__)))
+    return rows if len(rows) <= len(copies) else rows[:0]
+
+
+def _candidate(facts: Facts, copies: Ints, reader: str) -> Candidate:
+    gradients = _gradients(facts, copies)
+    launches = np.union1d(copies, gradients)
+    removal_saving_ns = facts.removed_per_step_ns(launches)
+    times = (("they take", copies), ("copies of their gradients take", gradients))
+    return Candidate(
+        summary=f"copies to make contiguous what {reader} reads by its strides",
+        est_saving_ns=removal_saving_ns,
+        confidence=Confidence.ESTIMATED,
+        remedy=_REMEDY[reader],
+        location=location_of(facts.place(facts.longest(copies))),
+        evidence=(
+            Figure("copies a step", facts.launches_per_step(copies)),
+            *(
+                Figure(
+                    name,
+                    facts.median_per_step(own, facts.launches.duration_ns[own]),
+                    FigureUnit.NS,
+                )
+                for name, own in times
+                if len(own)
+            ),
+            *launching(facts, launches, removal_saving_ns),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="strided_copy",
+    title="Copies of what is read by its strides",
+    means="A line calls `.contiguous()` or `.clone()` on a view, which copies it, and what reads "
+    "the copies next is `scaled_dot_product_attention`, or a matrix product whose operand the line "
+    "transposes.",
+    because="Kernels of attention and of matrix products read their operands by strides: a "
+    "transposed view costs them nothing. The copy reads and writes the tensor once more, and in "
+    "training so does that of its gradient, which gets the copy's layout.",
+    remedy="Leave `.contiguous()` out. It is needed before a `.view()` with other sizes, and "
+    "before kernels of your own that take no strides; such lines are not reported.",
+    saving="Time of the copies, and of as many copies of gradients in the same function, or of "
+    "launching them if the CPU is behind. Compiled code makes no such copies and is not judged.",
+    judge=_judge,
+)

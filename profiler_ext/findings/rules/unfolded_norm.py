@@ -1,0 +1,55 @@
+"""The rule for batch norms that inference could fold into the convolutions before them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.rule import Candidate, Rule, removal
+from profiler_ext.records.vocabulary import Phase, Scope
+
+_NORM = re.compile(r"aten::\w*batch_norm$")
+_OF_BATCH = re.compile(r"batch_norm_collect_statistics|bn_fw_tr|batchnorm_fwtr", re.I)
+_CONVOLVES = re.compile(r"aten::(conv\d|_?convolution|conv_transpose)")
+_LEARNS = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION, Phase.OPTIMIZER)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    if not facts.on_device:
+        return CannotJudge("the launches ran on the CPU")
+    launches = facts.launches
+    if launches.phase.where(*_LEARNS).any():
+        return ()
+    eager = launches.scope.where(Scope.EAGER)
+    is_norm = facts.mainly(lambda place: _NORM.match(place.aten_op or "") is not None)
+    norms = np.flatnonzero(facts.in_steps(is_norm & eager))
+    convolves = facts.mainly(lambda place: _CONVOLVES.match(place.aten_op or "") is not None)
+    names = {launches.name[row] for row in norms.tolist()}
+    # Statistics of the batch are no constants
+    if not len(norms) or any(map(_OF_BATCH.search, names)) or not (convolves & eager).any():
+        return ()
+    summary = "batch norms of inference run by themselves"
+    remedy = (
+        "torch.nn.utils.fusion.fuse_conv_bn_eval for each pair, or torch.compile with "
+        "TORCHINDUCTOR_FREEZING=1"
+    )
+    return (removal(facts, norms, summary, remedy),)
+
+
+RULE = Rule(
+    name="unfolded_norm",
+    title="Batch norms that inference could fold",
+    means="Nothing is trained, and eager batch norms with fixed statistics run between the "
+    "convolutions.",
+    because="With fixed statistics a batch norm multiplies each channel by a number and adds one. "
+    "The convolution before it can do both: its weights are multiplied once, and its bias changed. "
+    "By itself, the norm reads and writes all activations once more.",
+    remedy="`torch.nn.utils.fusion.fuse_conv_bn_eval(conv, norm)` for each pair, once, in "
+    "`model.eval()`; or `torch.compile` with freezing, which folds all of them.",
+    saving="Time of the batch norms on the critical path, or of launching them if the CPU is "
+    "behind.",
+    judge=_judge,
+)

@@ -1,0 +1,384 @@
+"""Work that a model does without need: each rule has a step with it, and one without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profiler_ext.findings import Location, SavingPer
+from profiler_ext.findings.library_kernels import table
+from profiler_ext.findings.ranking import judge
+from profiler_ext.findings.rules import (
+    attention_backend,
+    autograd_in_inference,
+    bias_before_norm,
+    float32_model,
+    foreach_optimizer,
+    fp32_matmul,
+    indexing_gradient,
+    loss_scaling,
+    one_hot,
+    padded_batch,
+    repeated_heads,
+    strided_copy,
+    uncompiled,
+    unfolded_norm,
+)
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.vocabulary import Phase
+from tests.findings.stepping import US, Script, is_silent, only, placed, trained
+from tests.handmade import interned
+
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, float>"
+STATISTICS = "void at::native::batch_norm_collect_statistics_channels_last_kernel<float>"
+FIXED = "void at::native::batch_norm_transform_input_channels_last_kernel<float>"
+BF16 = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
+FP16 = "nvjet_sm90_hsh_128x64_64x8_1x2_h_bz_NNT"
+TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x128x32_warpgroupsize1x1x1"
+FMHA = "fmha_cutlassF_f32_aligned_64x64_rf_sm80"
+WGRAD = "void cutlass::Kernel2<cutlass_80_simt_swgrad_128x128_8x4_nhwc>"
+Launch = tuple[str, str, Phase]  # kernel, op after ``aten::``, phase
+
+
+def made(*launches: Launch, count: int = 1, idle_us: int = 0, **places: dict[str, Any]) -> Analysis:
+    """Three steps that wait for the device, each kernel with 300 us."""
+    script = Script()
+    for _ in range(3):
+        for kernel, op, _ in launches * count:
+            script.launch(kernel, 300 * US, op=f"aten::{op}")
+        script.wait()
+        script.now_ns += idle_us * US
+        script.end_step()
+    analysis = placed(script.analysis(), **places)
+    phases = interned([phase.value for *_, phase in launches * count] * 3)
+    return replace(analysis, launches=replace(analysis.launches, phase=phases))
+
+
+def forward(op: str, kernel: str = ELEMENTWISE) -> Launch:
+    return kernel, op, Phase.FORWARD
+
+
+def backward(op: str, kernel: str = ELEMENTWISE) -> Launch:
+    return kernel, op, Phase.BACKWARD
+
+
+def at(line: int, op: str | None = None, phase: Phase = Phase.FORWARD, **more: Any) -> dict:
+    """The place of a launch."""
+    own = {"file": "/model.py", "line": line, "phase": phase, "function": "forward"} | more
+    return own if op is None else own | {"aten_op": f"aten::{op}"}
+
+
+CONVOLUTION = (forward("cudnn_convolution", BF16), forward("add_"), forward("native_batch_norm"))
+
+
+def convolved(norm: str = STATISTICS, bias: bool = True) -> Analysis:
+    convolution, add, _ = CONVOLUTION
+    launches = [convolution, *([add] if bias else []), forward("native_batch_norm", norm)]
+    launches += [backward("convolution_backward", BF16), *([backward("sum")] if bias else [])]
+    return made(
+        *launches,
+        cudnn_convolution=at(3, "conv2d", module="conv"),
+        add_=at(3, "conv2d", module="conv"),
+        native_batch_norm=at(4, "batch_norm", module="norm"),
+        convolution_backward=at(3, phase=Phase.BACKWARD, module="conv"),
+        sum=at(3, "convolution_backward", Phase.BACKWARD, module="conv"),
+    )
+
+
+def test_a_bias_before_a_batch_norm_costs_its_addition_and_the_sum_of_its_gradient():
+    found = only(bias_before_norm.RULE, convolved())
+    assert found.est_saving_ns == 600 * US
+    assert (found.location.file, found.location.line) == ("/model.py", 3)
+    assert [each.value for each in found.evidence] == [1, 300 * US, 300 * US]
+
+
+def test_layers_without_a_bias_and_norms_with_fixed_statistics_are_none():
+    assert is_silent(bias_before_norm.RULE, convolved(bias=False))
+    assert is_silent(bias_before_norm.RULE, convolved(norm=FIXED))
+
+
+def test_norms_of_inference_that_convolutions_could_do_are_reported():
+    launches = [forward("cudnn_convolution", BF16), forward("native_batch_norm", FIXED)]
+    places = {"cudnn_convolution": at(3, "conv2d"), "native_batch_norm": at(4, "batch_norm")}
+    found = only(unfolded_norm.RULE, made(*launches, **places))
+    assert (found.est_saving_ns, found.location.line) == (300 * US, 4)
+    learning = made(*launches, backward("convolution_backward"), **places)
+    assert is_silent(unfolded_norm.RULE, learning)
+
+
+def copied(code: str, reader: str, gradients: int = 1) -> Analysis:
+    launches = [forward("copy_"), forward(reader, BF16), *[backward("reshape")] * gradients]
+    analysis = made(
+        *launches,
+        copy_=at(5, "contiguous", code=code),
+        reshape=at(4, "reshape", Phase.BACKWARD),
+        **{reader: at(6)},
+    )
+    return renamed(analysis, "aten::reshape", "aten::copy_")
+
+
+def renamed(analysis: Analysis, op: str, to: str) -> Analysis:
+    """Return an analysis whose op has another name; its places keep theirs."""
+    trace = analysis.recording.trace
+    names = ["".join((to if each == op else each,)) for each in trace.events.name]
+    events = replace(trace.events, name=interned(names))
+    recording = replace(analysis.recording, trace=replace(trace, events=events))
+    return replace(analysis, recording=recording)
+
+
+def test_copies_that_attention_reads_and_those_of_their_gradients_are_needless():
+    found = only(strided_copy.RULE, copied("q.transpose(1, 2).contiguous()", "_flash_attention"))
+    assert (found.est_saving_ns, found.location.line) == (600 * US, 5)
+    assert found.remedy.startswith("leave .contiguous() out")
+
+
+def test_a_weight_that_is_transposed_by_a_copy_is_read_by_a_product():
+    found = only(strided_copy.RULE, copied("x @ self.weight.t().contiguous()", "mm", 0))
+    assert found.est_saving_ns == 300 * US
+
+
+@pytest.mark.parametrize(
+    ("code", "reader"),
+    [
+        ("y.transpose(1, 2).contiguous().view(b, t, c)", "_flash_attention"),
+        ("y = y.transpose(1, 2).contiguous()", "mm"),
+        ("y = y.transpose(1, 2).contiguous()", "mul"),
+        ("y = y.transpose(1, 2).reshape(b, t, c)", "_flash_attention"),
+    ],
+)
+def test_copies_that_a_view_needs_or_that_others_read_are_none(code: str, reader: str):
+    assert is_silent(strided_copy.RULE, copied(code, reader))
+
+
+def repeated(code: str, function: str = "forward") -> Analysis:
+    return made(
+        forward("copy_"),
+        forward("_flash_attention", BF16),
+        backward("sum"),
+        copy_=at(5, "reshape", code=code, function=function),
+        sum=at(4, phase=Phase.BACKWARD, function=function),
+        _flash_attention=at(6),
+    )
+
+
+def test_keys_and_values_that_are_copied_for_each_head_are_reported():
+    found = only(repeated_heads.RULE, repeated("x.reshape(b, h * n, t, d)", "repeat_kv"))
+    assert (found.est_saving_ns, found.location.line) == (600 * US, 5)
+    assert "enable_gqa=True" in found.remedy
+    assert is_silent(repeated_heads.RULE, repeated("x.reshape(b, h * n, t, d)"))
+
+
+def targets(loss: str = "cross_entropy_loss") -> Analysis:
+    return made(
+        forward("fill_"),
+        forward("_log_softmax"),
+        forward("mul"),
+        forward("mm", BF16),
+        fill_=at(3, "one_hot"),
+        _log_softmax=at(4, loss),
+        mul=at(4, loss),
+        mm=at(2),
+    )
+
+
+def test_one_hot_targets_cost_their_rows_and_what_a_loss_multiplies_by_them():
+    found = only(one_hot.RULE, targets())
+    assert (found.est_saving_ns, found.confidence.value) == (600 * US, "measured")
+
+
+def test_one_hot_rows_that_something_else_reads_are_an_upper_bound():
+    found = only(one_hot.RULE, targets(loss="mse_loss"))
+    assert (found.est_saving_ns, found.confidence.value) == (300 * US, "upper_bound")
+
+
+def looked_up(by: str = "index") -> Analysis:
+    put = backward("_index_put_impl_")
+    return made(
+        forward(by),
+        put,
+        put,
+        **{by: at(3, "index")},
+        _index_put_impl_=at(3, phase=Phase.BACKWARD),
+    )
+
+
+def test_a_gradient_of_indexing_that_sorts_costs_more_than_the_lookup():
+    found = only(indexing_gradient.RULE, looked_up())
+    assert (found.est_saving_ns, found.location.line) == (300 * US, 3)
+    assert is_silent(indexing_gradient.RULE, looked_up(by="nonzero"))
+
+
+def scaled(kernel: str) -> Analysis:
+    unscale = (ELEMENTWISE, "_amp_foreach_non_finite_check_and_unscale_", Phase.OPTIMIZER)
+    return made(forward("mm", kernel), unscale)
+
+
+def test_a_loss_that_is_scaled_for_bfloat16_is_reported():
+    assert only(loss_scaling.RULE, scaled(BF16)).est_saving_ns == 300 * US
+    assert is_silent(loss_scaling.RULE, scaled(FP16))
+
+
+ADAM = ("mul_", "lerp_", "addcmul_", "sqrt", "div_", "add_", "addcdiv_")
+
+
+def updated(*ops: str) -> Analysis:
+    return made(*((ELEMENTWISE, f"_foreach_{op}", Phase.OPTIMIZER) for op in ops))
+
+
+def test_adam_passes_over_the_parameters_more_often_than_its_fused_kernel():
+    found = only(foreach_optimizer.RULE, updated(*ADAM))
+    # 19 passes in place of 7
+    assert found.est_saving_ns == int((1 - 7 / 19) * 7 * 300 * US)
+    assert [each.value for each in found.evidence[2:]] == [19, 7]
+    assert is_silent(foreach_optimizer.RULE, updated("mul_", "add_"))
+
+
+def part(product: str | None) -> float:
+    return table().dtype_fraction("tf32", "bfloat16", product)
+
+
+def test_a_model_in_float32_would_save_what_the_table_has_for_bfloat16():
+    found = only(float32_model.RULE, made(forward("mm", TF32), mm=at(3)))
+    assert found.est_saving_ns == int((1 - part("weight_gradient")) * 300 * US)
+    assert 0.25 < part("weight_gradient") < part(None) < part("output") < 0.6
+    assert found.remedy.startswith("torch.autocast")
+
+
+def test_products_in_float32_beside_others_in_bfloat16_are_those_of_their_line():
+    launches = [forward("mm", TF32), *[forward("addmm", BF16)] * 5]
+    found = only(float32_model.RULE, made(*launches, mm=at(7), addmm=at(3)))
+    assert (found.location.line, found.summary) == (
+        7,
+        "products in float32, where others have 16 bits",
+    )
+    assert is_silent(float32_model.RULE, made(forward("addmm", BF16)))
+
+
+def test_attention_of_a_model_in_float32_is_counted_with_it_and_not_twice():
+    attends = forward("_efficient_attention_forward", FMHA)
+    whole = made(forward("mm", TF32), attends, mm=at(3), _efficient_attention_forward=at(4))
+    rules = (float32_model.RULE, attention_backend.RULE)
+    (found,) = judge(whole, rules).ranked
+    assert found.rule == "float32_model"
+    alone = only(attention_backend.RULE, whole).est_saving_ns
+    assert found.est_saving_ns == int((1 - part("weight_gradient")) * 300 * US) + alone
+
+
+def test_many_convolutions_in_fp32_without_any_in_tf32_rule_tensor_cores_out():
+    many = made(*[backward("convolution_backward", WGRAD)] * 10)
+    found = only(fp32_matmul.RULE, many)
+    assert (found.summary, found.est_saving_ns) == (
+        "fp32 convolutions without tensor cores",
+        int(0.75 * 10 * 300 * US),
+    )
+    assert is_silent(fp32_matmul.RULE, made(*[backward("convolution_backward", WGRAD)] * 3))
+
+
+def numbered(nodes: int, *launches: Launch, idle_us: int = 0) -> Analysis:
+    """Steps in which autograd numbers so many nodes."""
+    analysis = made(*launches, idle_us=idle_us)
+    stack = (Frame("/train.py", 7, "step", "y = model(x)"),)
+    places = tuple(
+        replace(each, stack=(*stack, Frame("/model.py", 3 + number, "forward", "...")))
+        for number, each in enumerate(analysis.places)
+    )
+    trace = analysis.recording.trace
+    numbers = np.ma.masked_all(len(trace.events), np.int64)
+    for step in analysis.steps:
+        rows = np.flatnonzero(
+            (trace.events.start_ns >= step.cpu_start_ns) & (trace.events.start_ns < step.cpu_end_ns)
+        )
+        numbers[rows[[0, -1]]] = [100, 100 + nodes]
+    events = replace(trace.events, sequence_number=numbers)
+    recording = replace(analysis.recording, trace=replace(trace, events=events))
+    known = replace(analysis, recording=recording, places=places)
+    before_ns = 2 * 300 * US + idle_us * US
+    return trained(known, *[before_ns] * 3, on_device=True)
+
+
+def test_inference_with_autograd_is_named_at_the_call_of_the_model():
+    model = (forward("mm", BF16), forward("mul"))
+    found = only(autograd_in_inference.RULE, numbered(50, *model, idle_us=200))
+    assert (found.est_saving_ns, found.saving_per) == (0, SavingPer.UNKNOWN)
+    assert found.location == Location("/train.py", 7, "y = model(x)")
+    nodes, cost, idle = (each.value for each in found.evidence)
+    assert (nodes, cost) == (50, 100 * US)
+    assert 100 * US < idle < 200 * US
+
+
+def test_training_and_steps_without_nodes_are_none():
+    training = (forward("mm", BF16), backward("mm", BF16))
+    assert is_silent(autograd_in_inference.RULE, numbered(50, *training))
+    assert is_silent(autograd_in_inference.RULE, numbered(0, forward("mm"), forward("mul")))
+
+
+def padded(copied_blocks: int) -> Analysis:
+    script = Script()
+    for _ in range(3):
+        copy = "void at::native::elementwise_kernel<128, 2, at::native::direct_copy>"
+        script.launch(copy, 2 * US, op="aten::copy_", grid=[copied_blocks, 1, 1])
+        lookup = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+        script.launch(lookup, 100 * US, op="aten::gather", grid=[4096, 1, 1])
+        script.launch(BF16, 900 * US, op="aten::mm")
+        script.wait()
+        script.end_step()
+    analysis = placed(
+        script.analysis(), copy_=at(3, "constant_pad_nd"), gather=at(4, "embedding"), mm=at(5)
+    )
+    phases = interned(["other", "forward", "forward"] * 3)
+    return replace(analysis, launches=replace(analysis.launches, phase=phases))
+
+
+def test_what_is_padded_is_the_part_of_the_rows_that_was_not_copied():
+    found = only(padded_batch.RULE, padded(4))
+    # 1,024 of 4,096 rows are texts
+    assert (found.est_saving_ns, found.location.line) == (750 * US, 3)
+    assert found.confidence.value == "upper_bound"
+    assert is_silent(padded_batch.RULE, padded(15))  # 3,840 of them
+
+
+def eager(*ops: str, functions: int = 1) -> Analysis:
+    """Each op as often as there are functions, one function after the other."""
+    names = [f"{op}_of_{number}" for number in range(functions) for op in ops]
+    products = [forward(f"mm_{number}", BF16) for number in range(functions)]
+    launches = [forward(name) for name in names]
+    places = {
+        name: at(100 * (number // len(ops)) + number, function=f"f{number // len(ops)}")
+        for number, name in enumerate(names)
+    }
+    return made(*launches, *products, **places)
+
+
+def test_of_kernels_in_a_row_all_but_the_longest_go():
+    found = only(uncompiled.RULE, eager("mul", "add", "tanh", "pow"))
+    assert found.est_saving_ns == 3 * 300 * US
+    assert "F.gelu" in found.remedy
+
+
+def test_two_in_a_row_are_those_of_any_eager_model_and_a_loss_loses_two_thirds():
+    pair = only(uncompiled.RULE, eager("mul", "add"))
+    assert pair.est_saving_ns == int(0.6 * 600 * US)
+    assert pair.remedy.startswith("torch.compile the model")
+    loss = only(uncompiled.RULE, eager("_log_softmax", "nll_loss_forward"))
+    assert loss.est_saving_ns == 2 * int(2 / 3 * 300 * US)
+
+
+def test_each_function_with_much_in_a_row_is_named_at_its_line():
+    found = judge(eager("mul", "add", "tanh", "pow", functions=2), (uncompiled.RULE,)).ranked
+    assert [each.est_saving_ns for each in found] == [900 * US, 900 * US]
+    assert {(each.location.line or 0) // 100 for each in found} == {0, 1}
+
+
+def test_what_a_special_rule_counts_the_general_one_leaves_out():
+    launches = [forward("fill_"), forward("mul"), forward("add")]
+    analysis = made(*launches, fill_=at(3, "one_hot"), mul=at(4), add=at(5))
+    saved = {
+        each.rule: each.est_saving_ns
+        for each in judge(analysis, (uncompiled.RULE, one_hot.RULE)).ranked
+    }
+    # Of three in a row two go; a third of that is counted already
+    assert saved == {"one_hot": 300 * US, "uncompiled": 400 * US}
