@@ -51,7 +51,7 @@ class Name:
         """Return why this torch does not fit, if so."""
         is_live = shape_of is live_shape
         is_unused = self.is_lazy and is_live and self.module not in sys.modules
-        is_unused |= self.is_of_gpu and not (is_live and (torch.version.cuda or torch.version.hip))
+        is_unused |= self.is_of_gpu and is_live and not (torch.version.cuda or torch.version.hip)
         if is_unused or not self._is_expected(build):
             return None
         try:

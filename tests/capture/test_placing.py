@@ -17,7 +17,7 @@ def _node(name):
 
 
 def _placed(entries, nested):
-    placed = placed_sites(entries, nested.__getitem__)
+    placed = placed_sites("whole", {**nested, "whole": entries}.__getitem__)
     return [(p.path, p.prefix, p.site.kernel, p.function) for p in placed]
 
 
@@ -60,9 +60,8 @@ def test_graphs_nest_in_nested_graphs():
 def test_the_sites_of_a_matmul_that_autotuning_took_apart_compute_the_matmul():
     graph = NestedGraph("split_8", "graph", "split_8", replaces_caller=True)
     matmul = _node("mm")
-    found = placed_sites(
-        [_site("a"), PendingCall(matmul, (graph,))], {"graph": [_site("b")]}.__getitem__
-    )
+    entries = {"whole": [_site("a"), PendingCall(matmul, (graph,))], "graph": [_site("b")]}
+    found = placed_sites("whole", entries.__getitem__)
     split = found[1]
     assert (split.path, split.prefix, split.function) == ("1/0", "", "split_8")
     assert split.site.nodes == (matmul,)
@@ -73,6 +72,10 @@ def test_they_stand_in_the_region_that_the_matmul_stands_in():
     split = NestedGraph("split_8", "inner", "split_8", replaces_caller=True)
     region = NestedGraph("region", "graph", "region_0")
     matmul = _node("mm")
-    entries = {"graph": [PendingCall(matmul, (split,))], "inner": [_site("b")]}
-    (found,) = placed_sites([PendingCall(_node("first"), (region,))], entries.__getitem__)
+    entries = {
+        "whole": [PendingCall(_node("first"), (region,))],
+        "graph": [PendingCall(matmul, (split,))],
+        "inner": [_site("b")],
+    }
+    (found,) = placed_sites("whole", entries.__getitem__)
     assert [name for name, _ in found.site.qualified(found.prefix)] == ["first/mm"]
