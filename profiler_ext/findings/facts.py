@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -30,6 +31,14 @@ FUSED_AWAY: Final = 2 / 3
 # From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
 _MUCH_COMPILED = 0.25
 _NATIVE = "at::native::"
+# Inductor generates no code for complex numbers
+_COMPLEX = "c10::complex"
+# Nor for these: compiled code calls the same kernels; sums by index take what their atomics take
+_NOT_FUSED = re.compile(
+    r"aten::(_?fft_|_?ctc_loss|_thnn_fused|sort|topk|kthvalue|_?unique|nonzero|masked_select|"
+    r"multinomial|histc|bincount|searchsorted|_?cdist|_embedding_bag|embedding_dense_backward|"
+    r"index_add|scatter_add|scatter_reduce|_?index_put|grid_sampler_\dd_backward)"
+)
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
 
 
@@ -421,10 +430,15 @@ def is_partly_compiled(facts: Facts) -> bool:
 
 
 def eager_kernels(facts: Facts) -> Ints:
-    """Return the rows of torch's own eager kernels with a line."""
+    """Return the rows of torch's own eager kernels with a line, of those that compiling fuses."""
     # Products, convolutions and attention are libraries'; the optimizer's are at no line.
-    eager = facts.launches.scope.where(Scope.EAGER) & facts.named(lambda name: _NATIVE in name)
+    is_native = facts.named(lambda name: _NATIVE in name and _COMPLEX not in name)
+    eager = facts.launches.scope.where(Scope.EAGER) & is_native & ~facts.of_op(_is_not_fused)
     return np.flatnonzero(facts.in_steps(eager & facts.all_places(_is_model_line)))
+
+
+def _is_not_fused(op: str) -> bool:
+    return _NOT_FUSED.match(op) is not None
 
 
 def launches_by_line(facts: Facts, launches: Ints) -> Iterator[Ints]:
@@ -448,4 +462,5 @@ def launches_by_function(
 
 
 def _is_model_line(place: Place) -> bool:
-    return place.phase in _PHASES and place.line is not None
+    is_line = place.phase in _PHASES and place.line is not None
+    return is_line and not _is_not_fused(place.aten_op or "")
