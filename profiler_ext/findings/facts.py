@@ -281,7 +281,7 @@ class Facts:
     ) -> Ints:
         """Return how much shorter the step would be without each launch."""
         # That is its time where the step waits for the device, else its cost on the CPU; within a
-        # CUDA graph the CPU cost is 0.
+        # CUDA graph the CPU cost is 0. An op that has other launches stays, but for the call.
         # with_python: the Python code before its op would go, too
         # of_op: the name of the op that would go, if it is around the innermost one
         cost_ns = np.where(self.pace.replayed, 0, self.pace.cost_ns)
@@ -291,10 +291,25 @@ class Facts:
             if of_op is not None:
                 row = enclosing(events, row, of_op)
             op_ns = np.where(np.ma.getmaskarray(op), 0, events.duration_ns[row])
+            op_ns = np.where(self._leaves_op(launches), self._call_ns, op_ns)
             cost_ns = np.minimum(cost_ns, op_ns)
         duration_ns = self.launches.duration_ns
         cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
         return np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
+
+    def _leaves_op(self, launches: Ints) -> Rows:
+        """Flag launches whose op launches something else, too, and stays without these."""
+        op = self.launches.op_event
+        ops, of_launch = np.unique(op.filled(-1), return_inverse=True)
+        others = np.bincount(of_launch, minlength=len(ops))
+        others -= np.bincount(of_launch[np.unique(launches)], minlength=len(ops))
+        return (others[of_launch] > 0) & ~np.ma.getmaskarray(op)
+
+    @cached_property
+    def _call_ns(self) -> Ints:
+        """Time of the runtime call of each launch; 0 where it is unknown."""
+        duration_ns, call = self.analysis.recording.trace.events.duration_ns, self.pace.call
+        return np.where(call == critical_path.NO_ROW, 0, duration_ns[np.maximum(call, 0)])
 
     def removed_per_step_ns(self, launches: Ints) -> int:
         """Return how much shorter the step would be without launches and the Python before them."""
