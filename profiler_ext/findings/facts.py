@@ -373,6 +373,17 @@ class Facts:
             return self.place(launch).aten_op or ""
         return self.analysis.recording.trace.events.name[int(op)]
 
+    def called_ops(self, launches: Ints) -> Ints:
+        """Return the event of the op that Python called for each launch; -1 where unknown."""
+        # An op that loops over parts of a tensor itself (``_pack_padded_sequence``) is called once
+        events, places = self.analysis.recording.trace.events, self.analysis.places
+        event, place = self.launches.op_event[launches].filled(-1), self.main_place[launches]
+        called = event.copy()
+        for at in np.unique(place[(event >= 0) & (place >= 0)]).tolist():
+            own = np.flatnonzero((place == at) & (event >= 0))
+            called[own] = enclosing(events, event[own], places[at].aten_op or "")
+        return called
+
     def compile_id(self, launch: int) -> str | None:
         """Return torch's number of the compile whose graph a launch is of."""
         graph = self.launches.graph[launch]

@@ -17,14 +17,13 @@ import numpy as np
 
 from profiler_ext.findings.code_of_lines import constant_lines, is_independent
 from profiler_ext.findings.cpu_work import work_of_cpu
-from profiler_ext.findings.critical_path import NO_ROW, Floats
+from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import (
     FUSED_AWAY,
     CannotJudge,
     Facts,
     Rows,
     eager_kernels,
-    enclosing,
     idle_by_line,
     idle_pieces,
     location_of,
@@ -449,7 +448,7 @@ def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
     is_other = ~is_forward & ~phase.where(Phase.OTHER)[launches]
     forward, run = launches[is_forward], np.cumsum(is_other)[is_forward]
     place, ops = facts.main_place[forward], _ops(facts, forward).codes
-    event = _called_ops(facts, forward)
+    event = facts.called_ops(forward)
     places = facts.analysis.places
     calls: dict[tuple[int, int], dict[int, set[int]]] = {}
     spans: dict[tuple[int, int], tuple[int, int]] = {}
@@ -470,18 +469,6 @@ def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
         if is_loop and where.line is not None:
             repeated[where] = max(repeated.get(where, 0), count)
     return repeated
-
-
-def _called_ops(facts: Facts, launches: Ints) -> Ints:
-    """Return the event of the op that Python called for each launch; ``NO_ROW`` if unknown."""
-    # An op that loops over parts of a tensor itself (``_pack_padded_sequence``) is called once
-    events, places = facts.analysis.recording.trace.events, facts.analysis.places
-    event, place = facts.launches.op_event[launches].filled(NO_ROW), facts.main_place[launches]
-    called = event.copy()
-    for at in np.unique(place[event >= 0]).tolist():
-        own = np.flatnonzero((place == at) & (event >= 0))
-        called[own] = enclosing(events, event[own], places[at].aten_op or "")
-    return called
 
 
 def _lengths(by_op: dict[int, set[int]]) -> Ints:
