@@ -35,8 +35,8 @@ _NATIVE = "at::native::"
 _COMPLEX = "c10::complex"
 # Nor for these: compiled code calls the same kernels; sums by index take what their atomics take
 _NOT_FUSED = re.compile(
-    r"aten::(_?fft_|_?ctc_loss|_thnn_fused|sort|topk|kthvalue|_?unique|nonzero|masked_select|"
-    r"multinomial|histc|bincount|searchsorted|_?cdist|_embedding_bag|embedding_dense_backward|"
+    r"aten::(_?fft_|i?stft|_?ctc_loss|_thnn_fused|sort|topk|kthvalue|_?unique|nonzero|masked_select|"
+    r"multinomial|histc|bincount|searchsorted|_?cdist|_?embedding_bag|embedding_dense_backward|"
     r"index_add|scatter_add|scatter_reduce|_?index_put|grid_sampler_\dd_backward)"
 )
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
