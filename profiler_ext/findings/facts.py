@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -30,6 +31,14 @@ FUSED_AWAY: Final = 2 / 3
 # From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
 _MUCH_COMPILED = 0.25
 _NATIVE = "at::native::"
+# Inductor generates no code for complex numbers
+_COMPLEX = "c10::complex"
+# Nor for these: compiled code calls the same kernels; sums by index take what their atomics take
+_NOT_FUSED = re.compile(
+    r"aten::(_?fft_|i?stft|_?ctc_loss|_thnn_fused|sort|topk|kthvalue|_?unique|nonzero|masked_select|"
+    r"multinomial|histc|bincount|searchsorted|_?cdist|_?embedding_bag|embedding_dense_backward|"
+    r"index_add|scatter_add|scatter_reduce|_?index_put|grid_sampler_\dd_backward)"
+)
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
 
 
@@ -272,7 +281,7 @@ class Facts:
     ) -> Ints:
         """Return how much shorter the step would be without each launch."""
         # That is its time where the step waits for the device, else its cost on the CPU; within a
-        # CUDA graph the CPU cost is 0.
+        # CUDA graph the CPU cost is 0. An op that has other launches stays, but for the call.
         # with_python: the Python code before its op would go, too
         # of_op: the name of the op that would go, if it is around the innermost one
         cost_ns = np.where(self.pace.replayed, 0, self.pace.cost_ns)
@@ -282,10 +291,25 @@ class Facts:
             if of_op is not None:
                 row = enclosing(events, row, of_op)
             op_ns = np.where(np.ma.getmaskarray(op), 0, events.duration_ns[row])
+            op_ns = np.where(self._leaves_op(launches), self._call_ns, op_ns)
             cost_ns = np.minimum(cost_ns, op_ns)
         duration_ns = self.launches.duration_ns
         cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
         return np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
+
+    def _leaves_op(self, launches: Ints) -> Rows:
+        """Flag launches whose op launches something else, too, and stays without these."""
+        op = self.launches.op_event
+        ops, of_launch = np.unique(op.filled(-1), return_inverse=True)
+        others = np.bincount(of_launch, minlength=len(ops))
+        others -= np.bincount(of_launch[np.unique(launches)], minlength=len(ops))
+        return (others[of_launch] > 0) & ~np.ma.getmaskarray(op)
+
+    @cached_property
+    def _call_ns(self) -> Ints:
+        """Time of the runtime call of each launch; 0 where it is unknown."""
+        duration_ns, call = self.analysis.recording.trace.events.duration_ns, self.pace.call
+        return np.where(call == critical_path.NO_ROW, 0, duration_ns[np.maximum(call, 0)])
 
     def removed_per_step_ns(self, launches: Ints) -> int:
         """Return how much shorter the step would be without launches and the Python before them."""
@@ -348,6 +372,17 @@ class Facts:
         if self.launches.scope[launch] != Scope.EAGER or op is np.ma.masked:
             return self.place(launch).aten_op or ""
         return self.analysis.recording.trace.events.name[int(op)]
+
+    def called_ops(self, launches: Ints) -> Ints:
+        """Return the event of the op that Python called for each launch; -1 where unknown."""
+        # An op that loops over parts of a tensor itself (``_pack_padded_sequence``) is called once
+        events, places = self.analysis.recording.trace.events, self.analysis.places
+        event, place = self.launches.op_event[launches].filled(-1), self.main_place[launches]
+        called = event.copy()
+        for at in np.unique(place[(event >= 0) & (place >= 0)]).tolist():
+            own = np.flatnonzero((place == at) & (event >= 0))
+            called[own] = enclosing(events, event[own], places[at].aten_op or "")
+        return called
 
     def compile_id(self, launch: int) -> str | None:
         """Return torch's number of the compile whose graph a launch is of."""
@@ -421,10 +456,15 @@ def is_partly_compiled(facts: Facts) -> bool:
 
 
 def eager_kernels(facts: Facts) -> Ints:
-    """Return the rows of torch's own eager kernels with a line."""
+    """Return the rows of torch's own eager kernels with a line, of those that compiling fuses."""
     # Products, convolutions and attention are libraries'; the optimizer's are at no line.
-    eager = facts.launches.scope.where(Scope.EAGER) & facts.named(lambda name: _NATIVE in name)
+    is_native = facts.named(lambda name: _NATIVE in name and _COMPLEX not in name)
+    eager = facts.launches.scope.where(Scope.EAGER) & is_native & ~facts.of_op(_is_not_fused)
     return np.flatnonzero(facts.in_steps(eager & facts.all_places(_is_model_line)))
+
+
+def _is_not_fused(op: str) -> bool:
+    return _NOT_FUSED.match(op) is not None
 
 
 def launches_by_line(facts: Facts, launches: Ints) -> Iterator[Ints]:
@@ -448,4 +488,5 @@ def launches_by_function(
 
 
 def _is_model_line(place: Place) -> bool:
-    return place.phase in _PHASES and place.line is not None
+    is_line = place.phase in _PHASES and place.line is not None
+    return is_line and not _is_not_fused(place.aten_op or "")

@@ -7,7 +7,8 @@ its launches are merged, on top of the groups with a larger one, so that no time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median_low
@@ -16,7 +17,7 @@ import numpy as np
 
 from profiler_ext.findings.code_of_lines import constant_lines, is_independent
 from profiler_ext.findings.cpu_work import work_of_cpu
-from profiler_ext.findings.critical_path import NO_ROW, Floats
+from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import (
     FUSED_AWAY,
     CannotJudge,
@@ -61,6 +62,7 @@ _OUTSIDE_BACKWARD = (Phase.FORWARD, Phase.OTHER)
 
 _Line = tuple[str | None, int | None, str | None]
 _Function = tuple[str | None, str | None, str | None]
+_Item = tuple[str, str]  # the path of a list of modules, and the number of one of them
 
 
 def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
@@ -353,22 +355,63 @@ def _module_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     places = facts.analysis.places
     used = [at for at in np.unique(of_launch).tolist() if at >= 0 and places[at].module is not None]
     callers = _callers([places[at] for at in used])
-    lists: dict[_CallLine, dict[str, set[str]]] = {}
-    own: dict[_CallLine, list[int]] = {}
+    items: dict[_CallLine, dict[int, _Item]] = {}
     is_joined: dict[_CallLine, bool] = {}
     for at in used:
         for call, parts in _calls_of_lists(places[at], callers):
-            own.setdefault(call, []).append(at)
-            container = ".".join(parts[:-1])
-            lists.setdefault(call, {}).setdefault(container, set()).add(parts[-1])
+            items.setdefault(call, {})[at] = (".".join(parts[:-1]), parts[-1])
             joins = callers[".".join(parts[:-2])][call.caller]
             is_joined[call] = is_joined.get(call, False) or joins
-    for call, items in lists.items():
-        rounds = median_low(map(len, items.values()))
-        if rounds >= _MIN_CALLS and is_independent(call.code, is_joined=is_joined[call]):
-            rows = launches[np.isin(of_launch, own[call])]
+    for call, own in items.items():
+        if not is_independent(call.code, is_joined=is_joined[call]):
+            continue
+        rounds = _rounds_of(call, own, *_forward(facts, launches))
+        if rounds >= _MIN_CALLS:
+            rows = launches[np.isin(of_launch, list(own))]
             where = Location(call.caller.file, call.line, call.code)
-            yield _calls(facts, where, rows, (rounds, len(items)), _merged(facts, rows))
+            lists = len({container for container, _ in own.values()})
+            yield _calls(facts, where, rows, (rounds, lists), _merged(facts, rows))
+
+
+def _forward(facts: Facts, launches: Ints) -> tuple[Sequence[Place], list[int]]:
+    """Return all places, and those of the launches of a forward in their order."""
+    forward = launches[facts.launches.phase.where(Phase.FORWARD)[launches]]
+    forward = forward[np.argsort(facts.pace.enqueued_ns[forward], kind="stable")]
+    return facts.analysis.places, facts.main_place[forward].tolist()
+
+
+def _rounds_of(
+    call: _CallLine, items: Mapping[int, _Item], places: Sequence[Place], forward: Iterable[int]
+) -> int:
+    """Return how many modules of a list the line calls each time that its function comes to it."""
+    order: list[tuple[_Item, set[int]]] = []
+    between: set[int] = set()
+    for at in forward:
+        if at in items:
+            if not order or order[-1][0] != items[at]:
+                order.append((items[at], between))
+            between = set()
+        else:
+            between |= _lines_in(call, places[at])
+    # The other lines of a loop's body run between any two of its modules
+    counts = Counter(line for _, lines in order for line in lines)
+    body = {line for line, count in counts.items() if 3 * count > 2 * len(order)}
+    runs: list[set[_Item]] = [set()]
+    for item, lines in order:
+        is_other_list = any(container != item[0] for container, _ in runs[-1])
+        if runs[-1] and (is_other_list or item in runs[-1] or lines - body):
+            runs.append(set())
+        runs[-1].add(item)
+    return median_low(map(len, runs))
+
+
+def _lines_in(call: _CallLine, place: Place) -> set[int]:
+    """Return the line of the calling function that a place is at, if it is another one."""
+    if call.caller.depth >= len(place.stack):
+        return set()
+    frame = place.stack[call.caller.depth]
+    is_own = (frame.file, frame.function) == (call.caller.file, call.caller.function)
+    return {frame.line} - {call.line} if is_own else set()
 
 
 def _callers(places: Iterable[Place]) -> dict[str, dict[_Caller, bool]]:
@@ -405,7 +448,7 @@ def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
     is_other = ~is_forward & ~phase.where(Phase.OTHER)[launches]
     forward, run = launches[is_forward], np.cumsum(is_other)[is_forward]
     place, ops = facts.main_place[forward], _ops(facts, forward).codes
-    event = facts.launches.op_event[forward].filled(NO_ROW)
+    event = facts.called_ops(forward)
     places = facts.analysis.places
     calls: dict[tuple[int, int], dict[int, set[int]]] = {}
     spans: dict[tuple[int, int], tuple[int, int]] = {}

@@ -78,9 +78,15 @@ def removal(
     remedy: str,
     *evidence: Figure,
     confidence: Confidence = Confidence.MEASURED,
+    with_python: bool = False,
 ) -> Candidate:
     """Return the finding that launches can go, at the line where they take longest."""
-    removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
+    # with_python: the Python code and the views before them go, too
+    removal_saving_ns = (
+        facts.removed_per_step_ns(launches)
+        if with_python
+        else facts.median_per_step(launches, facts.removal_saving_ns(launches))
+    )
     return Candidate(
         summary=summary,
         est_saving_ns=removal_saving_ns,

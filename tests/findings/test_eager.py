@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from profiler_ext.findings import SavingPer
 from profiler_ext.findings.rules import eager_beside_compiled, uncompiled
 from profiler_ext.records.analysis import Analysis
@@ -11,20 +13,28 @@ from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import MS, US, Script, is_silent, only, placed, trained
 from tests.handmade import interned
 
+REDUCE = "void at::native::reduce_kernel<512, 1>"
 
-def half_eager(*eager_us: int, compiled_us: int = 2000, paced: bool = True) -> Analysis:
+
+def half_eager(
+    *eager_us: int,
+    compiled_us: int = 2000,
+    paced: bool = True,
+    kernel: str = REDUCE,
+    op: str = "sum",
+) -> Analysis:
     """A step of one compiled kernel, and of eager ones at one line."""
     script = Script()
     script.launch("triton_red_fused_mul_0", compiled_us * US, op="aten::mm")
     for duration in eager_us:
-        script.launch("void at::native::reduce_kernel<512, 1>", duration * US, op="aten::sum")
+        script.launch(kernel, duration * US, op=f"aten::{op}")
         script.now_ns += 0 if paced else 10 * MS
     script.wait()
     script.end_step()
     made = script.analysis()
     scope = interned(["compiled", *["eager"] * len(eager_us)])
     at_line = {"file": "/m.py", "line": 3, "phase": Phase.FORWARD}
-    return placed(replace(made, launches=replace(made.launches, scope=scope)), sum=at_line)
+    return placed(replace(made, launches=replace(made.launches, scope=scope)), **{op: at_line})
 
 
 def test_two_thirds_of_eager_ops_next_to_compiled_code_are_at_stake() -> None:
@@ -52,6 +62,24 @@ def test_three_fifths_of_eager_ops_are_at_stake_where_nothing_is_compiled() -> N
         3,
     )
     assert [each.value for each in found.evidence] == [2, 800 * US, 800 * US, 1]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "op"),
+    [
+        ("void at::native::elementwise_kernel<128, MulFunctor<c10::complex<float> > >", "mul"),
+        ("void at::native::elementwise_kernel<128, MulFunctor<float> >", "fft_irfft"),
+        ("void at::native::radixSortKVInPlace<-2, -1, 32, 4, float, long>", "sort"),
+        ("void at::native::mbtopk::gatherTopK<float, unsigned int, 1>", "topk"),
+        ("void at::native::compute_grad_weight<float, long>", "embedding_dense_backward"),
+        ("void at::native::indexFuncLargeIndex<float, long>", "index_add_"),
+        ("void at::native::ctc_loss_log_alpha_gpu_kernel<float, long>", "_ctc_loss"),
+        ("void vector_fft<256u, EPT<16u>, float>", "_fft_r2c"),
+    ],
+)
+def test_what_compiled_code_calls_as_it_is_counts_as_nothing(kernel: str, op: str) -> None:
+    assert is_silent(uncompiled.RULE, half_eager(300, 500, compiled_us=100, kernel=kernel, op=op))
+    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300, 300, kernel=kernel, op=op))
 
 
 def test_next_to_much_compiled_code_and_in_a_step_of_products_nothing_is_reported() -> None:

@@ -256,6 +256,54 @@ def test_modules_whose_results_nothing_joins_or_that_are_few_are_no_loop():
     assert _lines_of(heads(6, "return torch.cat([head(x) for head in self.heads])")) == []
 
 
+def generators(runs: int, count: int) -> Analysis:
+    """Return steps in which a line sums modules of one list, some at a time, after other code."""
+    script = Script()
+    for _ in range(_STEPS):
+        for at in range(runs * count):
+            if at % count == 0:
+                script.launch("void at::native::up", 2 * US, op=f"aten::up_{at}")
+            script.launch("void at::native::block", 2 * US, op=f"aten::block_{at}")
+        script.end_step()
+    code = "x = sum(block(x) for block in blocks) / count"
+    call, inner = Frame("/model.py", 30, "forward", code), Frame("/model.py", 9, "forward", "y")
+    own = {"phase": Phase.FORWARD, "file": "/model.py", "function": "forward"}
+    places = {
+        f"block_{at}": own | {"line": 9, "module": f"model.blocks.{at}", "stack": (call, inner)}
+        for at in range(runs * count)
+    }
+    before = Frame("/model.py", 28, "forward", "x = F.leaky_relu(x)")
+    up = own | {"line": 28, "module": "model", "stack": (before,)}
+    places |= {f"up_{at}": up for at in range(0, runs * count, count)}
+    return _in_phases(placed(script.analysis(), **places))
+
+
+def test_a_line_that_calls_few_modules_of_a_list_at_a_time_is_no_loop():
+    assert _lines_of(generators(1, 12)) == [(30, 12)]
+    assert _lines_of(generators(2, 8)) == [(30, 8)]
+    assert _lines_of(generators(4, 3)) == []
+
+
+def packed(by_one_op: bool) -> Analysis:
+    """Return steps that copy rows of a batch, by an op for each of them or by one for all."""
+    script = Script()
+    for _ in range(_STEPS):
+        begin_ns = script.now_ns
+        for _ in range(25):
+            script.launch("void at::native::copy", 2 * US, op="aten::copy_")
+        if by_one_op:
+            span = CPU, begin_ns, script.now_ns - begin_ns
+            script.marks.append(Mark("aten::_pack_padded_sequence", "cpu_op", *span))
+        script.end_step()
+    line = _LINE | {"phase": Phase.FORWARD}
+    return _in_phases(placed(script.analysis(), copy_=line, _pack_padded_sequence=line))
+
+
+def test_an_op_that_launches_the_same_again_and_again_is_no_loop_of_python():
+    assert len(_lines_of(packed(by_one_op=False))) == 1
+    assert _lines_of(packed(by_one_op=True)) == []
+
+
 def test_a_loop_that_waits_in_each_round_costs_its_waits_too():
     script = Script()
     for _ in range(_STEPS):

@@ -30,8 +30,8 @@ from profiler_ext.findings.rules import (
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
-from tests.findings.stepping import US, Script, is_silent, only, placed, trained
-from tests.handmade import interned
+from tests.findings.stepping import CPU, US, Script, is_silent, only, placed, trained
+from tests.handmade import Mark, interned
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, float>"
 STATISTICS = "void at::native::batch_norm_collect_statistics_channels_last_kernel<float>"
@@ -102,12 +102,36 @@ def test_layers_without_a_bias_and_norms_with_fixed_statistics_are_none():
 
 
 def test_norms_of_inference_that_convolutions_could_do_are_reported():
-    launches = [forward("cudnn_convolution", BF16), forward("native_batch_norm", FIXED)]
-    places = {"cudnn_convolution": at(3, "conv2d"), "native_batch_norm": at(4, "batch_norm")}
+    launches = [forward("cudnn_convolution", BF16), forward("add_")]
+    launches.append(forward("native_batch_norm", FIXED))
+    places = {
+        "cudnn_convolution": at(3, "conv2d"),
+        "add_": at(3, "conv2d"),
+        "native_batch_norm": at(4, "batch_norm"),
+    }
     found = only(unfolded_norm.RULE, made(*launches, **places))
     assert (found.est_saving_ns, found.location.line) == (300 * US, 4)
     learning = made(*launches, backward("convolution_backward"), **places)
     assert is_silent(unfolded_norm.RULE, learning)
+
+
+def test_a_norm_that_becomes_a_bias_saves_what_it_launches_beside_its_longest_kernel():
+    convolution, norm = forward("cudnn_convolution", BF16), forward("native_batch_norm", FIXED)
+    places = {"cudnn_convolution": at(3, "conv2d"), "native_batch_norm": at(4, "batch_norm")}
+    assert is_silent(unfolded_norm.RULE, made(convolution, norm, **places))
+    script = Script()
+    for _ in range(3):
+        script.launch(BF16, 300 * US, op="aten::cudnn_convolution")
+        begin_ns = script.now_ns
+        for kernel_us in (300, 100, 50):
+            script.launch(FIXED, kernel_us * US, op="aten::native_batch_norm")
+        whole = Mark("aten::batch_norm", "cpu_op", CPU, begin_ns, script.now_ns - begin_ns)
+        script.marks.append(whole)
+        script.wait()
+        script.end_step()
+    places["batch_norm"] = at(4)
+    found = only(unfolded_norm.RULE, placed(script.analysis(), **places))
+    assert found.est_saving_ns == 150 * US
 
 
 def copied(code: str, reader: str, gradients: int = 1) -> Analysis:
@@ -170,6 +194,23 @@ def test_keys_and_values_that_are_copied_for_each_head_are_reported():
     assert (found.est_saving_ns, found.location.line) == (600 * US, 5)
     assert "enable_gqa=True" in found.remedy
     assert is_silent(repeated_heads.RULE, repeated("x.reshape(b, h * n, t, d)"))
+
+
+def test_where_the_cpu_is_behind_the_views_before_a_repeat_go_with_it():
+    script = Script()
+    for _ in range(3):
+        for _ in range(20):
+            script.launch(BF16, 2 * US, op="aten::mm")
+            script.work("aten::expand", 30 * US, "cpu_op")
+            script.launch(ELEMENTWISE, 2 * US, op="aten::copy_")
+            script.launch(FMHA, 2 * US, op="aten::_flash_attention")
+        script.wait()
+        script.end_step()
+    repeat = at(5, "reshape", code="x.reshape(b, h, t, d)", function="repeat_kv")
+    analysis = placed(script.analysis(), copy_=repeat, _flash_attention=at(6))
+    analysis = trained(analysis, *[20 * 60 * US] * 5, on_device=True)
+    # Of 60 us in each round 30 are the views and 10 the copy
+    assert only(repeated_heads.RULE, analysis).est_saving_ns == pytest.approx(800 * US, rel=0.05)
 
 
 def targets(loss: str = "cross_entropy_loss") -> Analysis:

@@ -92,6 +92,21 @@ def test_changes_of_layout_are_reported_by_their_kernels() -> None:
     assert is_silent(layout_conversion.RULE, step(SGEMM))
 
 
+def test_an_op_that_stays_without_a_change_of_layout_saves_the_cpu_a_call() -> None:
+    script = Script()
+    for _ in range(50):
+        begin_ns = script.now_ns
+        for kernel in (NCHW, "sm90_xmma_fprop_implicit_gemm_bf16bf16"):
+            script.launch(kernel, 2 * US, op="aten::part", cost_ns=12 * US)
+        del script.marks[-3], script.marks[-5]  # the parts: both launches are of one op
+        span = CPU, begin_ns, script.now_ns - begin_ns
+        script.marks.append(Mark("aten::cudnn_convolution", "cpu_op", *span))
+    script.end_step()
+    # A quarter of 12 us is the call; the first launch of all has none before it.
+    found = only(layout_conversion.RULE, script.analysis())
+    assert found.est_saving_ns == 49 * int(3 * US / 1.45)
+
+
 def test_batch_norms_next_to_changes_of_layout_lose_two_thirds_of_their_time() -> None:
     script = Script()
     script.launch(NCHW, 400 * US)

@@ -139,6 +139,21 @@ def test_what_runs_between_the_products_is_counted_at_whatever_line() -> None:
     )
 
 
+def test_a_softmax_of_what_a_router_returns_is_no_attention() -> None:
+    router = {"module": "blocks.0.experts", "code": "gate = self.gate(x).softmax(-1)"}
+    backward = ("baddbmm", "_softmax_backward_data")
+    for first, is_attention in (("mm", False), ("bmm", True)):
+        made = placed(
+            step(first, "_softmax", "bmm", "bmm", *backward),
+            mm=FORWARD | router,
+            _softmax=FORWARD | router,
+            bmm=FORWARD | router,
+            baddbmm=BACKWARD | router,
+            _softmax_backward_data=BACKWARD | router,
+        )
+        assert is_silent(unfused_attention.RULE, made) != is_attention
+
+
 def test_a_learned_bias_and_dropout_with_a_mask_are_judged_by_their_own_kernels() -> None:
     places = {"add": FORWARD, "sum": BACKWARD, "bmm": FORWARD, "baddbmm": BACKWARD}
     learned = placed(step("bmm", "add", "_softmax", "bmm", "baddbmm", "sum"), **places)

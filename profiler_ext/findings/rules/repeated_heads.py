@@ -59,7 +59,8 @@ def _candidate(facts: Facts, copies: Ints) -> Candidate:
     )
     sums = np.flatnonzero(facts.in_steps(is_sum))
     launches = np.union1d(copies, sums) if len(sums) <= len(copies) else copies
-    return removal(facts, launches, "keys and values are copied for each head", _REMEDY)
+    summary = "keys and values are copied for each head"
+    return removal(facts, launches, summary, _REMEDY, with_python=True)
 
 
 RULE = Rule(
@@ -72,7 +73,8 @@ RULE = Rule(
     "their gradients are summed again.",
     remedy="`F.scaled_dot_product_attention(q, k, v, enable_gqa=True)`: the fused kernels read "
     "shared heads in place.",
-    saving="Time of the copies, and of the sums of their gradients in the same function, or of "
-    "launching them if the CPU is behind.",
+    saving="Time of the copies, and of the sums of their gradients in the same function; where the "
+    "CPU is behind, how much shorter the step is in a replay without them, and without the views "
+    "and the Python code before each.",
     judge=_judge,
 )

@@ -169,7 +169,8 @@ RULE = rule.Rule(
     saving="Three fifths of the time of these kernels on the critical path: norms, activations, "
     "residuals, casts. A function that loses more than that part, and a twentieth of the step, has "
     "a finding of its own: of kernels that run in a row all but the longest, of a loss two thirds. "
-    "Matrix products, convolutions, attention and the optimizer are not included.",
+    "Matrix products, convolutions, attention and the optimizer are not included, nor what "
+    "compiled code calls as it is: FFTs and kernels of complex numbers, sorts, sums by index.",
     judge=_judge,
     takes_rest=True,
 )

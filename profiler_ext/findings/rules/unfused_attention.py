@@ -18,6 +18,7 @@ _CALL = "scaled_dot_product_attention"
 _KERNEL = "attention"
 _PRODUCT = re.compile(r"\b(?:badd)?bmm\b")
 _PROJECTION = re.compile(r"\b(?:add)?mm\b")  # products with a weight may be at the same line
+_ANY_PRODUCT = re.compile(r"\b(?:(?:badd)?bmm|(?:add)?mm|\w*convolution\w*)\b")
 _SOFTMAX = re.compile(r"\b_(?:safe_)?softmax(?:_backward_data)?\b")
 # What code that writes attention out does between its products, but no addition: it is also that of
 # a residual
@@ -80,10 +81,36 @@ def _written_out(facts: Facts) -> Iterator[Candidate]:
         near = np.flatnonzero(facts.in_steps(is_product & _is_near(facts, place)))
         if place.line is None or counted.intersection(near.tolist()):
             continue
+        if not _takes_scores(facts, launches, near):
+            continue
         if _phases(facts, launches) >= _BOTH and _phases(facts, near) >= _BOTH:
             own = _attention(facts, launches, near)
             counted.update(own.tolist())
             yield _candidate(facts, own, _WRITTEN)
+
+
+def _takes_scores(facts: Facts, softmaxes: events.Ints, products: events.Ints) -> bool:
+    """Tell whether most of these softmaxes come after a batched product, not after a layer.
+
+    A router takes the softmax of what a linear layer returns, before batched products of experts.
+    """
+    is_forward = facts.mainly(lambda place: place.phase == vocabulary.Phase.FORWARD)
+    forward = softmaxes[is_forward[softmaxes]]
+    every = np.flatnonzero(facts.in_steps(_rows(facts, _ANY_PRODUCT)))
+    rank = _ranks(facts)
+    every = every[np.argsort(rank[every])]
+    before = np.searchsorted(rank[every], rank[forward]) - 1
+    is_scored = (before >= 0) & np.isin(every[np.maximum(before, 0)], products)
+    return 2 * int(is_scored.sum()) > len(forward)
+
+
+def _ranks(facts: Facts) -> events.Ints:
+    """Return the position of each launch among those of its stream, one stream after the other."""
+    launches = facts.launches
+    order = np.lexsort((launches.start_ns, launches.stream.filled(-1), launches.device))
+    rank: events.Ints = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank
 
 
 def _is_near(facts: Facts, place: analysis.Place) -> Rows:
@@ -120,10 +147,8 @@ def _attention(facts: Facts, softmaxes: events.Ints, products: events.Ints) -> e
 
 def _between(facts: Facts, softmaxes: events.Ints, products: events.Ints) -> events.Ints:
     """Return what a stream runs from the product before each softmax to the one after it."""
-    launches = facts.launches
-    order = np.lexsort((launches.start_ns, launches.stream.filled(-1), launches.device))
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
+    rank = _ranks(facts)
+    order = np.argsort(rank)
     ends = np.sort(rank[products])
     after = np.searchsorted(ends, rank[softmaxes])
     parts = [np.empty(0, np.int64)]
@@ -207,7 +232,8 @@ RULE = Rule(
     title="Attention in several kernels",
     means="Forward and backward of a call of `scaled_dot_product_attention`, or of a softmax "
     "between batched products of the same module, run as products and a softmax, whose results go "
-    "through memory, and are on the critical path.",
+    "through memory, and are on the critical path. A softmax of what a layer returns, as that of a "
+    "router, is none.",
     because="Torch has kernels that compute all of it at once, but uses none of them if the mask, "
     "the dtype, the strides or a setting forbid it; bfloat16 is then computed in float32. Torch "
     "does not warn, also if only the compiled model gets a mask. `nn.MultiheadAttention` returns "
