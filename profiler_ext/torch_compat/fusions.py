@@ -36,12 +36,16 @@ class Refusals:
         self._last[pair] = (reason, details)
 
     def between(self, kernels: Mapping[str, int]) -> dict[tuple[int, int], str]:
-        """Return the last reason between each two kernels, given the kernel of each op."""
+        """Return the last reason for each two kernels in the order in which they were asked.
+
+        The kernels of a pair are ordered: a template is asked for as the first and as the second,
+        and one of the two answers says only that it was asked the wrong way round.
+        """
         last: dict[tuple[int, int], tuple[str, tuple[Any, ...]]] = {}
         for (first, second), reason in self._last.items():
             one, other = _kernel(first, kernels), _kernel(second, kernels)
             if one is not None and other is not None and one != other:
-                last[min(one, other), max(one, other)] = reason
+                last[one, other] = reason
         return {pair: _formatted(*reason) for pair, reason in last.items()}
 
 

@@ -90,7 +90,7 @@ def test_one_output_of_several_is_of_the_kernel_that_made_all():
     assert (passed.writer, passed.reader, passed.read_bytes) == (0, 1, 8)
 
 
-def test_the_last_reason_between_two_kernels_counts_whichever_was_asked_first():
+def test_the_last_reason_counts_and_that_of_the_right_order_before_the_other():
     operations = [
         _operation("op0", stores=[_store("buf0", 8, "op2")]),
         _operation("op1"),
@@ -98,11 +98,14 @@ def test_the_last_reason_between_two_kernels_counts_whichever_was_asked_first():
     ]
     refusals = [
         (("op0", "op2"), "no shared data"),
-        (("op2", "op0_op1"), "numel/rnumel mismatch (reduce) (%s, %s), (%s, %s)", 1, 2, 3, 4),
+        (("op0_op1", "op2"), "numel/rnumel mismatch (reduce) (%s, %s), (%s, %s)", 1, 2, 3, 4),
+        (("op2", "op0_op1"), "node1 must go before node2"),
         (("op0_op2", "op1"), "of nodes that were not fused in the end"),
     ]
     (passed,) = _passed(operations, {"op0": 0, "op1": 0, "op2": 1}, refusals)
     assert passed.refusal == "numel/rnumel mismatch (reduce) (1, 2), (3, 4)"
+    (passed,) = _passed(operations, {"op0": 0, "op1": 0, "op2": 1}, refusals[2:])
+    assert passed.refusal == "node1 must go before node2"
 
 
 def test_ops_are_read_from_the_name_of_a_fused_node():

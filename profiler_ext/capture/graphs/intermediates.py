@@ -35,7 +35,7 @@ def passed_between(schedule: Schedule, kernels: Mapping[str, int]) -> Iterator[I
                 read_bytes=min(read, written),
                 written_bytes=written,
                 is_kept=any(_OUTLIVES in (store.users or ()) for store in stores),
-                refusal=refusals.get((min(writer, reader), max(writer, reader))),
+                refusal=refusals.get((writer, reader), refusals.get((reader, writer))),
             )
 
 
