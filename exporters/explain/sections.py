@@ -250,7 +250,7 @@ def _not_fused_section(explanation: explained.Explanation, settings: Settings) -
         )
         for row in explanation.not_fused
     )
-    heads = ("Not fused with", "saving/step", "MB", "because of")
+    heads = ("Not fused with", "max saving", "MB", "because of")
     cut = [cut for cut in explanation.cuts if cut.where == "not_fused"]
     more = tuple(f"({each.total - each.kept} more)" for each in cut)
     return Section("Buffers exchanged with other kernels", heads, rows, more, keeps_end=True)

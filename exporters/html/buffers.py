@@ -24,7 +24,7 @@ _WIDTH, _HEIGHT, _KERNELS_HEIGHT = 1000, 150, 14
 _LEAST_KERNEL, _MOST_STROKE, _LEAST_STROKE = 1.5, 7.0, 0.6
 _SHOWN, _OPEN_GRAPHS, _MAX_GRAPHS, _MAX_ARCS = 15, 2, 8, 400
 _HEADS = (
-    *(Head(title, "number") for title in ("saving a step", "MB")),
+    *(Head(title, "number") for title in ("max saving", "MB")),
     *(Head(title, "wrap") for title in ("stored", "loaded", "not fused because of")),
 )
 

@@ -65,7 +65,6 @@ HEADS = {
 }
 _PHASES_MIN_WIDTH = 72
 # What the rows of a table are a part of, where that is not the device's busy time
-_SAVING = "saving/step"
 _WHOLES = {"idle": "idle", "cause": "idle", "communication": "total", "skew": "total"}
 
 
@@ -310,11 +309,11 @@ def _text(row: Row, name: str, settings: Settings) -> str:
 def between_table(drawing: Drawing) -> RenderableType:
     """Return the buffers between kernels: what each costs, its kernels, why these are two."""
     rows, left = summary.records(drawing.shown), len(drawing.whole) - len(drawing.shown)
-    widths = [len(_SAVING), TIME]
+    widths = [len(_SAVED), TIME]
     indent = sum(widths) + BETWEEN * len(widths)
     half = (drawing.console.width - indent - len(" -> ")) // 2
     parts: list[RenderableType] = [
-        Text(_line([_SAVING, "MB"], widths, "stored at -> loaded at"), style="bold")
+        Text(_line([_SAVED, "MB"], widths, "stored at -> loaded at"), style="bold")
     ]
     for row in rows:
         saving = row["could_save_per_step_ns"]
