@@ -78,7 +78,7 @@ def _maps(analysis: Analysis, passed: Sequence[PassedBuffer]) -> Iterable[str]:
     for at, graph in enumerate(largest):
         of_graph = analysis.recording.graphs[graph]
         phase = "backward" if of_graph.runs_backward else "forward"
-        moved = sum(each.passed.read_bytes * each.passes for each in by_graph[graph]) / steps
+        moved = sum(each.passed.read_bytes * len(each.calls) for each in by_graph[graph]) / steps
         title = (
             f"graph {of_graph.compile_id or graph} {phase}: {len(by_graph[graph]):,} buffers, "
             f"{moved / 1e6:,.1f} MB loaded a step"

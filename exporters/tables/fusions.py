@@ -10,7 +10,7 @@ import numpy as np
 from profiler_ext.exporters.tables.overview import graph_phase
 from profiler_ext.exporters.tables.schema import COLUMNS, frame, ratio
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.table import INT, Table, gather, numbers
+from profiler_ext.exporters.tables.table import INT, AnyColumn, Table, gather, numbers
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 from profiler_ext.records.provenance import GraphInstance
@@ -48,7 +48,7 @@ def fusions(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     selection = Selection(**filters)
     chosen = selection.profiled(analysis)
     rows = [each for each in passed_buffers(analysis) if _is_chosen(analysis, each, selection)]
-    passes = np.array([int(chosen[each.reader.launches].sum()) for each in rows], np.int64)
+    passes = np.array([int(chosen[each.calls].sum()) for each in rows], np.int64)
     kept = [each for each, count in zip(rows, passes.tolist(), strict=True) if count]
     return _frame(analysis, kept, passes[passes > 0], selection.count_steps(analysis))
 
@@ -61,11 +61,11 @@ def _is_chosen(analysis: Analysis, passed: PassedBuffer, selection: Selection) -
 def _frame(analysis: Analysis, rows: Sequence[PassedBuffer], passes: Ints, steps: int) -> Table:
     every, graphs = np.arange(len(rows)), [analysis.recording.graphs[each.graph] for each in rows]
 
-    def column(name: str, values: Sequence[Any], described: str | None = None) -> Any:
-        return gather(values, every, COLUMNS[described or name].dtype)
+    def column(name: str, values: Sequence[Any]) -> AnyColumn:
+        return gather(values, every, COLUMNS[name].dtype)
 
     saved = np.array([each.could_save_ns or 0 for each in rows], np.int64)
-    every_pass = np.array([max(each.passes, 1) for each in rows], np.int64)
+    every_pass = np.array([len(each.calls) for each in rows], np.int64)
     unknown = np.array([each.could_save_ns is None for each in rows], np.bool_)
     saving = np.ma.MaskedArray(saved * passes // every_pass, unknown)
     columns = {

@@ -44,7 +44,7 @@ class PassedBuffer:
     reader: Side
     barrier: FusionBarrier
     reason: str  # in torch's words where it gave some
-    passes: int  # how often it was passed on
+    calls: Ints  # a launch for each time that it was passed on
     could_save_ns: int | None  # in all recorded steps; ``None`` where no rate is known
 
 
@@ -70,7 +70,7 @@ def _passed(
                 continue
             calls = _calls(writer, reader)
             took_ns = writer.duration_ns + reader.duration_ns
-            moved = saved_bytes(passed, readers[passed.buffer]) * calls
+            moved = saved_bytes(passed, readers[passed.buffer]) * len(calls)
             yield PassedBuffer(
                 index,
                 passed,
@@ -101,9 +101,9 @@ def _reason(
     return passed.refusal or barrier.label
 
 
-def _calls(writer: Side, reader: Side) -> int:
-    """How often the graph ran: a library call may launch several kernels, a replay none twice."""
-    return min(len(writer.launches), len(reader.launches))
+def _calls(writer: Side, reader: Side) -> Ints:
+    """One launch for each call of the graph: a library call may launch several kernels."""
+    return min(writer.launches, reader.launches, key=len)
 
 
 def _sides(analysis: Analysis) -> dict[tuple[int, int], Side]:
