@@ -103,7 +103,7 @@ def _reason(
 
 def _calls(writer: Side, reader: Side) -> Ints:
     """One launch for each call of the graph: a library call may launch several kernels."""
-    return min(writer.launches, reader.launches, key=len)
+    return min(reader.launches, writer.launches, key=len)
 
 
 def _sides(analysis: Analysis) -> dict[tuple[int, int], Side]:
