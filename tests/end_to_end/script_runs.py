@@ -11,6 +11,7 @@ import pytest
 from profiler_ext import cli
 from profiler_ext.run import profiled_program
 from profiler_ext.sessions.session import Session, load
+from profiler_ext.source_paths import folder_of
 
 HEAD = """\
 import sys
@@ -57,6 +58,7 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_torch: Path, exits: None) -> Run:
     """Write a script and run it in this process, into ``out``."""
     monkeypatch.chdir(tmp_path)
+    folder_of.cache_clear()  # kept for a process, whose script may change its folder
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in {"__main__", "__mp_main__"} & set(sys.modules):
