@@ -272,7 +272,7 @@ def test_the_command_writes_an_answer(measured, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Children, "measure", from_above)
     out = tmp_path / "out"
     words = ["try", "--pairs", "2", "--steps", str(STEPS), "--copy", "-o", str(out)]
-    words += ["--format", "json", "set_to_none", "tf32", "--", "python", "train.py"]
+    words += ["--no-diff", "--format", "json", "set_to_none", "tf32", "--", "python", "train.py"]
     assert cli.main(words) == 0
     answer = msgspec.json.decode(capsys.readouterr().out, type=TryAnswer)
     assert json.loads((out / "try.json").read_bytes()) == json.loads(msgspec.json.encode(answer))
