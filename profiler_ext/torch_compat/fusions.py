@@ -17,6 +17,10 @@ from profiler_ext.torch_compat.traffic import Access, Traffic, dep_name, traffic
 # The name of a fused node joins those of its ops, ``op3_op5``; a nested graph's have a prefix.
 _OPERATION = re.compile(r"(?<![A-Za-z0-9])op\d+")
 
+# A template is asked for as the first and as the second of two nodes; this answer says only that it
+# was the wrong way round.
+_WRONG_WAY = "node1 must go before node2"
+
 
 def operations_of(name: str) -> tuple[str, ...]:
     """Return the ops of a scheduler node, from its name."""
@@ -31,16 +35,14 @@ class Refusals:
 
     def note(self, why: Any, reason: str, *details: Any) -> None:
         """Keep a reason; it is formatted only if it is read."""
+        if reason == _WRONG_WAY:
+            return
         pair = (kernel_names.REFUSED_FIRST.of(why), kernel_names.REFUSED_SECOND.of(why))
         self._last.pop(pair, None)
         self._last[pair] = (reason, details)
 
     def between(self, kernels: Mapping[str, int]) -> dict[tuple[int, int], str]:
-        """Return the last reason for each two kernels in the order in which they were asked.
-
-        The kernels of a pair are ordered: a template is asked for as the first and as the second,
-        and one of the two answers says only that it was asked the wrong way round.
-        """
+        """Return the last reason for each two kernels, in the order in which torch asked."""
         last: dict[tuple[int, int], tuple[str, tuple[Any, ...]]] = {}
         for (first, second), reason in self._last.items():
             one, other = _kernel(first, kernels), _kernel(second, kernels)

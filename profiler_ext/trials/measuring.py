@@ -130,8 +130,8 @@ class Children:
         measured.error = measured.error or (None if measured.patched else error)
         count = sum(each.count > 0 for each in measured.patched.values())
         took = f"({time.monotonic() - began_s:.0f} s)"
-        told = measured.error or f"{count} of {len(remedies)} remedies have something to apply to"
-        self.tell(f"{self._number} what the remedies would patch: {told} {took}")
+        answer = measured.error or f"{count} of {len(remedies)} remedies have something to apply to"
+        self.tell(f"{self._number} what the remedies would patch: {answer} {took}")
         return measured
 
     def record(self, output: Path, remedies: Sequence[str] = ()) -> str | None:

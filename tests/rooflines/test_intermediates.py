@@ -10,8 +10,12 @@ from profiler_ext.comparison.records import FusedKernel
 from profiler_ext.exporters import tables
 from profiler_ext.records.provenance import CallSite, Intermediate
 from profiler_ext.records.vocabulary import FusionBarrier, SiteKind
-from profiler_ext.rooflines.fusion_barriers import barrier_between, library_call_text
-from profiler_ext.rooflines.intermediates import passed_buffers, saved_bytes
+from profiler_ext.rooflines.intermediates import (
+    barrier_between,
+    library_call_text,
+    passed_buffers,
+    saved_bytes,
+)
 from tests.analyses import gpu_step
 from tests.kineto.traces import H200
 
