@@ -318,7 +318,8 @@ def between_table(drawing: Drawing) -> RenderableType:
     for row in rows:
         saving = row["could_save_per_step_ns"]
         numbers = [time_text(saving) if saving else "", f"{row['read_bytes'] / 1e6:.2f}"]
-        places = f"{_side(row, '', drawing.settings)} -> {_side(row, 'reader_', drawing.settings)}"
+        sides = (_side(row, prefix, drawing.settings) for prefix in ("", "reader_"))
+        places = " -> ".join(path_end(side, half) for side in sides)
         parts.append(Text(_line(numbers, widths, printable(places))))
         kernels = " -> ".join(middle(row[name], half) for name in ("kernel", "reader_kernel"))
         parts += (

@@ -52,6 +52,18 @@ def test_where_there_is_little_room_the_columns_that_matter_stay() -> None:
     ]
 
 
+def test_buffers_between_kernels_keep_their_columns_where_there_is_little_room() -> None:
+    lines = below_the_step_time_breakdown("fusion", 80)
+    assert lines[0] == "max saving       MB  stored at -> loaded at"
+    assert [each.split() for each in (lines[1], lines[5])] == [
+        ["8.39", "model.py:12", "mlp.up", "->", "model.py:13", "mlp"],
+        ["4.19", "model.py:13", "mlp", "->", "model.py:12", "mlp.up"],
+    ]
+    assert below_the_step_time_breakdown("fusion", 50)[1].split() == [
+        *("8.39", "…y:12", "mlp.up", "->", "…l.py:13", "mlp"),
+    ]
+
+
 def test_the_step_time_breakdown_graphs_and_steps_are_tables_too() -> None:
     assert (
         below_the_step_time_breakdown("coverage", 60)[1]

@@ -17,6 +17,7 @@ from profiler_ext.rooflines.intermediates import (
     saved_bytes,
 )
 from tests.analyses import gpu_step
+from tests.exporters.estimated import estimated
 from tests.kineto.traces import H200
 
 
@@ -55,11 +56,25 @@ def test_a_side_has_the_launches_and_the_line_of_its_call_site(analysis):
             assert side.place is not None and side.place.line is not None
 
 
-def test_no_buffer_costs_more_than_its_two_kernels_take(analysis):
-    for each in passed_buffers(analysis):
-        assert each.could_save_ns is None or (
-            0 <= each.could_save_ns <= each.writer.duration_ns + each.reader.duration_ns
-        )
+GELU, GELU_BACKWARD = (0, 1), (1, 0)  # graph and call site
+
+
+def test_traffic_costs_the_highest_rate_and_never_more_than_both_kernels():
+    known = estimated({GELU: ("40000000", None), GELU_BACKWARD: ("20000000", None)})
+    launches, rates = known.launches, []
+    for (graph, _), moved in ((GELU, 40_000_000), (GELU_BACKWARD, 20_000_000)):
+        kernel = launches.kind.where("triton") & (launches.graph == graph).filled(False)
+        rates.append(moved / int(launches.duration_ns[kernel][0]))
+    for each in passed_buffers(known):
+        saved = each.passed.read_bytes
+        saved += 0 if each.passed.is_kept else each.passed.written_bytes
+        took_ns = each.writer.duration_ns + each.reader.duration_ns
+        assert each.could_save_ns == min(round(saved / max(rates)), took_ns) > 0
+
+
+def test_kernels_that_move_little_tell_no_rate():
+    known = estimated({GELU: ("400000", None), GELU_BACKWARD: ("200000", None)})
+    assert {each.could_save_ns for each in passed_buffers(known)} == {None}
 
 
 def test_the_table_has_the_buffers_of_a_phase_a_step_and_a_kernel(analysis):
