@@ -55,7 +55,7 @@ _NEEDS = {
     "reciprocal": "/ rcp",
     "neg": "neg -",
     "square": "*",
-    "pow": "* / sqrt rsqrt pow exp2 exp log2",
+    "pow": "* / sqrt sqrt_rn rsqrt pow exp2 exp log2",
     "sqrt": "sqrt sqrt_rn",
     "rsqrt": "rsqrt",
     "exp": "exp",

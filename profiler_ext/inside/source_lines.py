@@ -8,7 +8,7 @@ the lines. :mod:`profiler_ext.inside.confirmation` checks each by the node's own
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +30,7 @@ from profiler_ext.records.kernel_lines import (
 from profiler_ext.torch_compat import inductor, kernel_code, patches, points, schedules
 
 _Nodes = dict[torch.fx.Node, None]  # in order
+_Names = dict[torch.fx.Node, list[str]]  # for each call of its graph
 _TEXT = re.compile(r"async_compile\.triton\(.*?'''(.*)'''", re.DOTALL)
 _VALUE = re.compile(r"tmp\d+(?= = )")
 _FRAME = KernelLine(LinePart.FRAME, KernelLineEvidence.FORM)
@@ -272,29 +273,36 @@ class SourceLines:
     def _artifact(self, call: Observed) -> Observation:
         yield
         graph, gm = call["graph"], call["gm"]
-        names = {node: node.name for node in gm.graph.nodes}
-        names |= {each.node: name for name, each in fx_nodes.nested_nodes(gm).items()}
+        names: _Names = {node: [node.name] for node in gm.graph.nodes}
+        for name, nested in fx_nodes.nested_nodes(gm).items():
+            names.setdefault(nested.node, []).append(name)
         module = inductor.output_module(call["self"])
         for pending in self._pending:
             if any(each is graph for each in pending.graphs):
-                self._sources.append(_complete(pending, module, names))
+                self._sources.extend(_complete(pending, module, names))
         self._pending.clear()
         self._texts.clear()
 
 
-def _complete(
-    pending: _Pending, module: str | None, names: Mapping[torch.fx.Node, str]
-) -> KernelSource:
-    lines = tuple(
-        line if isinstance(line, KernelLine) else _named(line, names) for line in pending.lines
-    )
-    return KernelSource(module, pending.kernel, pending.writes, pending.text, lines)
+def _complete(pending: _Pending, module: str | None, names: _Names) -> Iterator[KernelSource]:
+    """Yield a kernel's source, for each call of a nested graph with the names that its nodes have.
+
+    One graph may be called several times: a compile region that repeats.
+    """
+    own = [node for line in pending.lines if isinstance(line, _Line) for node in line.nodes]
+    for call in range(max([len(names.get(node, ())) for node in own], default=1) or 1):
+        lines = tuple(
+            line if isinstance(line, KernelLine) else _named(line, names, call)
+            for line in pending.lines
+        )
+        yield KernelSource(module, pending.kernel, pending.writes, pending.text, lines)
 
 
-def _named(line: _Line, names: Mapping[torch.fx.Node, str]) -> KernelLine:
+def _named(line: _Line, names: _Names, call: int) -> KernelLine:
     unknown = [node.name for node in line.nodes if node not in names]
     if unknown:
         detail = f"{', '.join(unknown)} is of no graph that is known"
         return KernelLine(LinePart.GAP, KernelLineEvidence.NOT_SEEN, (), detail)
-    own = tuple(names[node] for node in line.nodes)
+    called = (names[node] for node in line.nodes)
+    own = tuple(each[min(call, len(each) - 1)] for each in called)
     return KernelLine(line.part, line.evidence, own, line.detail)

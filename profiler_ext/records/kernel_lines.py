@@ -92,7 +92,11 @@ class KernelLine:
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """The source of one launch of a generated kernel, line by line."""
+    """The source of one launch of a generated kernel, line by line.
+
+    Of a nested graph that is called several times there is one for each call: the names of its
+    nodes begin with the call's.
+    """
 
     module: str | None  # path of the generated module, as in ``GraphInstance.output_module``
     kernel: str  # Inductor's name of it

@@ -58,14 +58,19 @@ class Count:
             if graph.output_module != source.module:
                 continue
             targets = {node.name: node.target for node in graph.nodes}
-            for site in graph.call_sites:
-                if (site.kernel, site.writes) == (source.kernel, source.writes):
-                    named = {name for line in source.lines for name in line.nodes}
-                    alone = {n for n in set(site.nodes) - named if not _is_free(targets.get(n, ""))}
-                    self.unlike["call sites"] += 1
-                    self.unlike["lines of other nodes"] += bool(named - set(site.nodes))
-                    self.unlike["nodes without a line"] += bool(alone)
-                    return
+            named = {name for line in source.lines for name in line.nodes}
+            sites = [
+                set(site.nodes)
+                for site in graph.call_sites
+                if (site.kernel, site.writes) == (source.kernel, source.writes)
+            ]
+            if sites:  # several, of a nested graph that is called several times
+                nodes = max(sites, key=lambda nodes: len(nodes & named))
+                alone = {name for name in nodes - named if not _is_free(targets.get(name, ""))}
+                self.unlike["call sites"] += 1
+                self.unlike["lines of other nodes"] += bool(named - nodes)
+                self.unlike["nodes without a line"] += bool(alone)
+                return
         self.unlike["no call site"] += 1
 
     def add_table(self, source: KernelSource, table: LineTable) -> None:
