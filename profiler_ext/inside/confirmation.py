@@ -51,7 +51,7 @@ _NEEDS = {
     "sub": "- * isnan isinf |",
     "rsub": "- *",
     "mul": "* &",
-    "div": "/ * // div_floor_integer trunc floor %",
+    "div": "/ div_rn * // div_floor_integer trunc floor %",
     "reciprocal": "/ rcp",
     "neg": "neg -",
     "square": "*",
@@ -178,6 +178,8 @@ class Confirmation:
         for node in nodes:
             is_open = _op(node) not in _EXACT_CONSTANTS
             is_open = is_open or any(_op(each) in _FOLDED for each in self._around(node))
+            # A size is a number once it is known.
+            is_open = is_open or not all(fx.tensors(each.meta) for each in node.all_input_nodes)
             if is_open or value in _INHERENT or value in {float(n) for n in _numbers(node)}:
                 return None
         return f"{value} is no number of {', '.join(node.name for node in nodes)}"

@@ -38,7 +38,7 @@ _PLACE = re.compile(
 )
 _FRAME = re.compile(r"([^\s@\[\]:]+):(\d+):(\d+)")
 _ENTRY = re.compile(r"^\s*\.visible \.entry (\S+?)\(", re.MULTILINE)
-_SECTION = re.compile(r"^\.section\s+\.text\.(\S+?),|^//-+ \.text\.(\S+) -", re.MULTILINE)
+_SECTION = re.compile(r"^\s*\.section\s+([^,\s]+)")
 _LINE = re.compile(r'//## File "([^"]+)", line (\d+)')
 _CODE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
 _GUARD = re.compile(r"^(?:\{\s*)?(?:@!?U?P\w+\s+)?")
@@ -102,6 +102,8 @@ def read(ptx: str, cubin: bytes, metadata: Mapping[str, Any]) -> LineTable:
     with tempfile.TemporaryDirectory() as folder:
         real = _disassembled(cubin, Path(folder), kernel)
         copy = _disassembled(_assembled(shadow, metadata), Path(folder), kernel)
+    if not real:
+        return LineTable(kernel, head, (), "its machine code has no function of its name")
     if [(code.offset, code.text) for code in real] != [(code.offset, code.text) for code in copy]:
         return LineTable(kernel, head, (), "its PTX assembles to other code than that which runs")
     frames = _Frames(files[own].name, {path.name: path for path in files.values()}, chains)
@@ -219,7 +221,7 @@ def _parsed(text: str, kernel: str) -> Iterator[_Code]:
     is_inside, file, line = False, None, None
     for row in text.split("\n"):
         if section := _SECTION.search(row):
-            is_inside, file, line = (section.group(1) or section.group(2)) == kernel, None, None
+            is_inside, file, line = section.group(1) == f".text.{kernel}", None, None
         elif is_inside and (place := _LINE.search(row)):
             if "inlined at" not in row.partition(place.group())[0]:
                 file, line = place.group(1), int(place.group(2))
