@@ -1,4 +1,4 @@
-"""Each instruction of a kernel has the kernel's own line, though it is of a function of Triton's."""
+"""Each instruction of a kernel has the kernel's own line, also within functions of Triton's."""
 
 from __future__ import annotations
 
