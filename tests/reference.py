@@ -24,6 +24,7 @@ from profiler_ext.records.evidence import (
     SiteEvidence,
 )
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.kernel_lines import KernelLineEvidence, LinePart
 from profiler_ext.records.vocabulary import (
     NOTHING,
     BreakdownCategory,
@@ -77,6 +78,8 @@ VOCABULARIES: tuple[type[Term], ...] = (
     CompileCache,
     CacheAnswer,
     FusionBarrier,
+    LinePart,
+    KernelLineEvidence,
     IdleCause,
     Account,
     Match,
@@ -106,6 +109,8 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     CompileCache: ("Caches that torch asks for a graph", "The cache"),
     CacheAnswer: ("What a cache answers", "The answer"),
     FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
+    LinePart: ("What a line or an instruction of a kernel does", "It"),
+    KernelLineEvidence: ("How the op of a kernel's line is known", "The line"),
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
     Match: ("How the two sides of a comparison match", "The row"),
     Verdict: ("What a difference came to", "The row"),
@@ -119,7 +124,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
-        FusionBarrier,
+        *(FusionBarrier, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
         *(Account, Match, Verdict, Outcome),
     )
