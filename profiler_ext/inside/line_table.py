@@ -16,13 +16,13 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from profiler_ext.errors import MissingExtraError, UsageError
 from profiler_ext.records.kernel_lines import (
-    Frame,
+    InlinedFrame,
     Instruction,
     KernelLine,
     KernelLineEvidence,
@@ -41,6 +41,9 @@ _ENTRY = re.compile(r"^\s*\.visible \.entry (\S+?)\(", re.MULTILINE)
 _SECTION = re.compile(r"^\s*\.section\s+([^,\s]+)")
 _LINE = re.compile(r'//## File "([^"]+)", line (\d+)')
 _CODE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
+_HIGH = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
+_LABEL = re.compile(r"^(\.L_\w+):")
+_GOAL = re.compile(r"^(?:@!?U?P\w+ )?BRA\b.*`\((\.L_\w+)\)")
 _GUARD = re.compile(r"^(?:\{\s*)?(?:@!?U?P\w+\s+)?")
 _SELF_BRANCH = re.compile(r"^BRA\b")
 
@@ -75,6 +78,13 @@ class _Code:
     text: str
     file: str | None
     line: int | None
+    high: int = 0  # the upper half of its 128 bits
+    target: int | None = None  # of a branch
+
+    @property
+    def machine_code(self) -> tuple[int, str, int]:
+        """What it is, apart from its line."""
+        return self.offset, self.text, self.high
 
 
 def read(ptx: str, cubin: bytes, metadata: Mapping[str, Any]) -> LineTable:
@@ -104,7 +114,7 @@ def read(ptx: str, cubin: bytes, metadata: Mapping[str, Any]) -> LineTable:
         copy = _disassembled(_assembled(shadow, metadata), Path(folder), kernel)
     if not real:
         return LineTable(kernel, head, (), "its machine code has no function of its name")
-    if [(code.offset, code.text) for code in real] != [(code.offset, code.text) for code in copy]:
+    if [each.machine_code for each in real] != [each.machine_code for each in copy]:
         return LineTable(kernel, head, (), "its PTX assembles to other code than that which runs")
     frames = _Frames(files[own].name, {path.name: path for path in files.values()}, chains)
     return LineTable(kernel, head, tuple(_instructions(copy, real, frames)))
@@ -209,7 +219,10 @@ def _disassembled(cubin: bytes, folder: Path, kernel: str) -> list[_Code]:
     file = folder / "kernel.cubin"
     file.write_bytes(cubin)
     done = subprocess.run(
-        [_disassembler(), "-g", "-c", str(file)], capture_output=True, text=True, check=False
+        [_disassembler(), "-g", "-c", "-hex", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise UsageError(f"the kernel's machine code cannot be read: {done.stderr.strip()[:200]}")
@@ -219,14 +232,26 @@ def _disassembled(cubin: bytes, folder: Path, kernel: str) -> list[_Code]:
 def _parsed(text: str, kernel: str) -> Iterator[_Code]:
     """Yield the instructions of a kernel's own section."""
     is_inside, file, line = False, None, None
+    codes: list[_Code] = []
+    labels: dict[str, int] = {}  # by name, the index of the instruction that follows
     for row in text.split("\n"):
         if section := _SECTION.search(row):
             is_inside, file, line = section.group(1) == f".text.{kernel}", None, None
-        elif is_inside and (place := _LINE.search(row)):
+        elif not is_inside:
+            continue
+        elif place := _LINE.search(row):
             if "inlined at" not in row.partition(place.group())[0]:
                 file, line = place.group(1), int(place.group(2))
-        elif is_inside and (code := _CODE.search(row)):
-            yield _Code(int(code.group(1), 16), code.group(2).strip(), file, line)
+        elif found := _CODE.search(row):
+            codes.append(_Code(int(found.group(1), 16), found.group(2).strip(), file, line))
+        elif codes and (half := _HIGH.fullmatch(row.strip())):
+            codes[-1] = replace(codes[-1], high=int(half.group(1), 16))
+        elif label := _LABEL.match(row):
+            labels[label.group(1)] = len(codes)
+    for code in codes:
+        goal = _GOAL.search(code.text)
+        at = labels.get(goal.group(1), len(codes)) if goal else len(codes)
+        yield replace(code, target=codes[at].offset) if at < len(codes) else code
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +262,13 @@ class _Frames:
     files: Mapping[str, Path]
     chains: Mapping[int, list[_Chain]]
 
-    def of(self, line: int, inner: _Code) -> tuple[Frame, ...]:
+    def of(self, line: int, inner: _Code) -> tuple[InlinedFrame, ...]:
         """Return a line's chain, where the place in the real table decides which it is."""
         place = None if inner.file is None else (Path(inner.file).name, inner.line)
         fitting = [chain for chain in self.chains.get(line, []) if chain[0] == place]
         if len(fitting) != 1:
             return ()
-        return tuple(Frame(file, at, self._function(file, at)) for file, at in fitting[0])
+        return tuple(InlinedFrame(file, at, self._function(file, at)) for file, at in fitting[0])
 
     def _function(self, file: str, line: int) -> str:
         path = self.files.get(file)
@@ -257,7 +282,7 @@ def _instructions(codes: list[_Code], real: list[_Code], frames: _Frames) -> Ite
         is_own = at <= last and code.file is not None and Path(code.file).name == frames.own
         line = code.line if is_own and code.line else None
         chain = () if line is None else frames.of(line, inner)
-        yield Instruction(code.offset, opcode, line, chain, at > last)
+        yield Instruction(code.offset, opcode, line, chain, at > last, code.high, code.target)
 
 
 def _last_of_code(codes: list[_Code]) -> int:

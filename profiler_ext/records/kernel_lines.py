@@ -118,7 +118,7 @@ class KernelSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class InlinedFrame:
     """One frame of the chain of inlined functions that an instruction is of."""
 
     file: str
@@ -133,5 +133,9 @@ class Instruction:
     offset: int  # bytes from the begin of the function, as PC samples have it
     opcode: str  # ``LDG.E.128``, without operands
     line: int | None  # in the kernel's source, from 1; ``None`` where the table has none
-    chain: tuple[Frame, ...] = ()  # inlined functions, innermost first; the kernel's own last
+    chain: tuple[
+        InlinedFrame, ...
+    ] = ()  # inlined functions, innermost first; the kernel's own last
     is_padding: bool = False  # it stands after the end of the code, and never runs
+    high: int = 0  # the upper 64 bits of its code, which hold what it waits for
+    target: int | None = None  # of a branch, the offset that it goes to

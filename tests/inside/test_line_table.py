@@ -11,7 +11,7 @@ import pytest
 from profiler_ext.errors import MissingExtraError, UsageError
 from profiler_ext.inside import line_table
 from profiler_ext.records.kernel_lines import (
-    Frame,
+    InlinedFrame,
     KernelLine,
     KernelLineEvidence,
     KernelSource,
@@ -68,7 +68,7 @@ def test_the_chain_names_the_functions_of_triton_that_were_inlined(table):
     assert ("sum", "summed") in chains
     assert ("_sum_combine", "sum", "summed") in chains
     sums = [each for each in table.instructions if each.opcode.startswith("SHFL")]
-    assert {each.chain[-1] for each in sums} == {Frame(Path(__file__).name, SUM, "summed")}
+    assert {each.chain[-1] for each in sums} == {InlinedFrame(Path(__file__).name, SUM, "summed")}
 
 
 def test_what_follows_the_end_never_runs(table):
