@@ -124,6 +124,7 @@ class Confirmation:
 
     def __init__(self, kernel: Any) -> None:
         self._graph = inductor.current_graph()
+        self._fx_graph = inductor.current_fx_graph()
         self._buffers = kernel_code.buffers_of_arguments(kernel)
         self._above: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
 
@@ -136,13 +137,22 @@ class Confirmation:
     def evidence(self, line: str, nodes: Iterable[torch.fx.Node]) -> KernelLineEvidence:
         """Return whether the nodes' ops confirm a line that they do not contradict."""
         found = _Computed(line)
-        accessed = found.arguments & set(self._buffers)
+        accessed = found.arguments & set(self._buffers) if self._is_own(nodes) else set()
         tabled = all(_op(node) in _OPS for node in nodes)
         if accessed or (tabled and (found.functions or _FILL.match(line))):
             return KernelLineEvidence.CONFIRMED
         return KernelLineEvidence.EMITTED
 
+    def _is_own(self, nodes: Iterable[torch.fx.Node]) -> bool:
+        """Tell whether nodes are of the graph itself, not of one that a template inlines.
+
+        Such a graph reads the buffers around it by inputs of its own.
+        """
+        return all(node.graph is self._fx_graph for node in nodes)
+
     def _wrong_buffer(self, found: _Computed, nodes: tuple[torch.fx.Node, ...]) -> str | None:
+        if not self._is_own(nodes):
+            return None
         for argument in sorted(found.arguments & set(self._buffers)):
             buffers = self._buffers[argument]
             held = {node for name in buffers for node in self._held(name)}
