@@ -147,7 +147,9 @@ class Confirmation:
         found = _Computed(line)
         accessed = found.arguments & set(self._buffers) if self._is_own(nodes) else set()
         tabled = all(_op(node) in _OPS for node in nodes)
-        if accessed or (tabled and (found.functions or _FILL.match(line))):
+        number = _filled(line)
+        is_own_number = number is not None and any(number in set(_numbers(n)) for n in nodes)
+        if accessed or is_own_number or (tabled and found.functions):
             return KernelLineEvidence.CONFIRMED
         return KernelLineEvidence.EMITTED
 
@@ -194,21 +196,28 @@ class Confirmation:
         return self._near[node]
 
     def _constant(self, line: str, nodes: tuple[torch.fx.Node, ...]) -> str | None:
-        fill = _FILL.match(line)
-        if fill is None or _ACCUMULATOR.match(line):
-            return None
-        try:
-            value = float(fill["value"].strip("\"'").removeprefix("float('").removesuffix("')"))
-        except ValueError:
+        value = _filled(line)
+        if value is None or value in _INHERENT:
             return None
         for node in nodes:
             is_open = _op(node) not in _EXACT_CONSTANTS
             is_open = is_open or any(_op(each) in _FOLDED for each in self._around(node))
             # A size is a number once it is known.
             is_open = is_open or not all(fx.tensors(each.meta) for each in node.all_input_nodes)
-            if is_open or value in _INHERENT or value in {float(n) for n in _numbers(node)}:
+            if is_open or value in set(_numbers(node)):
                 return None
         return f"{value} is no number of {', '.join(node.name for node in nodes)}"
+
+
+def _filled(line: str) -> float | None:
+    """The number that a line makes a value of, but for the accumulator of a reduction."""
+    fill = _FILL.match(line)
+    if fill is None or _ACCUMULATOR.match(line):
+        return None
+    try:
+        return float(fill["value"])
+    except ValueError:
+        return None
 
 
 class _Computed:
