@@ -305,5 +305,13 @@ GRAPH_BREAK = Point(
     "each graph break, with its reason and stack",
     is_vital=False,
 )
+KERNEL_LAUNCHED = Point(
+    "torch._inductor.runtime.triton_heuristics",
+    "CachingAutotuner.run",
+    ("self", "args", "stream"),
+    "what the time inside a kernel is spent on (`inside`)",
+    "each launch of a generated Triton kernel, with its arguments",
+    is_vital=False,
+)
 
 ALL = (*CALL_SITES, *(each for each in tuple(vars().values()) if isinstance(each, Point)))

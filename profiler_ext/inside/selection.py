@@ -1,0 +1,111 @@
+"""Which kernels of a recording are looked into: by name, or by a line that they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from profiler_ext.records.kernel_lines import KernelSource
+
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.explain.subjects import Kind, Subject, resolve_subject
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.provenance import CallSite
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSource:
+    """A call site, and the source of its kernel with the nodes there."""
+
+    graph: str  # digest of its graph's record
+    site: CallSite
+    source: KernelSource
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenKernel:
+    """A kernel of one text, at all call sites."""
+
+    sites: tuple[SiteSource, ...]
+    launches: int
+    total_ns: int
+    step_ns: int  # the median launch
+
+    @property
+    def source(self) -> KernelSource:
+        """The source, with the nodes of the first site."""
+        return self.sites[0].source
+
+    @property
+    def site(self) -> CallSite:
+        """The first site."""
+        return self.sites[0].site
+
+    @property
+    def kernel(self) -> str:
+        """Inductor's name of it."""
+        return self.source.kernel
+
+
+def chosen_kernels(
+    analysis: Analysis, sources: Sequence[KernelSource], query: str, most: int
+) -> list[ChosenKernel]:
+    """Return the kernels that a name means, the one that takes most time first.
+
+    Args:
+        analysis: of the process that generated the kernels.
+        sources: what it generated.
+        query: a kernel's name, or ``FILE:LINE``, for all kernels that compute something of it.
+        most: how many, at most.
+
+    Raises:
+        UsageError: No generated kernel ran that it means.
+        UnclearNameError: It means nothing, or several things.
+    """
+    subject = resolve_subject(query, [analysis])
+    if subject.kind is Kind.MODULE:
+        raise UsageError(f"{query} is a module; name a kernel or FILE:LINE")
+    by_place = {(each.module, each.kernel, each.writes): each for each in sources}
+    sites = dict[str, list[tuple[SiteSource, list[int]]]]()
+    for graph, site, durations in _launched(analysis, subject):
+        instance = analysis.recording.graphs[graph]
+        source = by_place.get((instance.output_module, site.kernel, site.writes))
+        if source is not None:
+            found = SiteSource(instance.record.digest, site, source)
+            sites.setdefault(source.text, []).append((found, durations))
+    if not sites:
+        raise UsageError(f"{query} is in no kernel that Inductor generated")
+    chosen = [_chosen(each) for each in sites.values()]
+    return sorted(chosen, key=lambda each: -each.total_ns)[:most]
+
+
+def _chosen(sites: Sequence[tuple[SiteSource, list[int]]]) -> ChosenKernel:
+    durations = [each for _, own in sites for each in own]
+    return ChosenKernel(
+        tuple({(each.graph, each.site.ordinal): each for each, _ in sites}.values()),
+        len(durations),
+        sum(durations),
+        round(float(np.median(durations))),
+    )
+
+
+def _launched(analysis: Analysis, subject: Subject) -> Iterator[tuple[int, CallSite, list[int]]]:
+    """Yield the call sites that a subject means, with the durations of their launches."""
+    launches = analysis.launches
+    known = launches.in_steps & ~np.ma.getmaskarray(launches.call_site)
+    rows = np.flatnonzero(known & ~np.ma.getmaskarray(launches.graph))
+    if subject.kind is Kind.LINE:
+        of_line = [
+            place.file == subject.name and place.line == subject.line for place in analysis.places
+        ]
+        own = np.array(of_line, dtype=bool)[analysis.shares.place]
+        rows = rows[np.isin(rows, analysis.shares.launch[own])]
+    else:
+        is_kernel = launches.kernel.where(subject.name) | launches.name.where(subject.name)
+        rows = rows[is_kernel[rows]]
+    keys = np.stack([launches.graph[rows].filled(-1), launches.call_site[rows].filled(-1)], axis=1)
+    for graph, ordinal in np.unique(keys, axis=0).tolist():
+        at = (keys == (graph, ordinal)).all(axis=1)
+        site = analysis.recording.graphs[graph].call_sites[ordinal]
+        yield graph, site, launches.duration_ns[rows[at]].tolist()
