@@ -28,9 +28,8 @@ from profiler_ext.run.program import Program
 from profiler_ext.run.request import Request, StepOn
 
 if TYPE_CHECKING:
-    from profiler_ext.inside.source_lines import SourceLines
-
     from profiler_ext.inside.launches import FirstLaunches
+    from profiler_ext.inside.source_lines import SourceLines
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -89,9 +88,8 @@ class _Child:
 
     def _observe(self) -> None:
         """Observe what Inductor writes and what is launched, once Inductor is there."""
-        from profiler_ext.inside.source_lines import SourceLines
-
         from profiler_ext.inside.launches import FirstLaunches
+        from profiler_ext.inside.source_lines import SourceLines
         from profiler_ext.torch_compat import patches, points
 
         self._sources, self._launches = SourceLines(self._guard), FirstLaunches()

@@ -430,10 +430,9 @@ def _targets(node: ast.stmt) -> tuple[str, ...]:
         first = node.targets[0]
         names = first.elts if isinstance(first, ast.Tuple) else [first]
         return tuple(each.id for each in names if isinstance(each, ast.Name))
-    is_single = isinstance(node, ast.AnnAssign | ast.AugAssign) and isinstance(
-        node.target, ast.Name
-    )
-    return (node.target.id,) if is_single else ()  # type: ignore[union-attr]
+    if isinstance(node, ast.AnnAssign | ast.AugAssign) and isinstance(node.target, ast.Name):
+        return (node.target.id,)
+    return ()
 
 
 def _varies(value: ast.expr | None) -> bool:
@@ -461,9 +460,9 @@ def _calls(value: ast.expr, names: Set[str]) -> Iterator[ast.Call]:
     for each in ast.walk(value):
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
             owner = each.func.value
-            if each.func.attr in names and isinstance(owner, ast.Name):
-                if owner.id in ("tl", "triton_helpers"):
-                    yield each
+            is_of_triton = isinstance(owner, ast.Name) and owner.id in ("tl", "triton_helpers")
+            if is_of_triton and each.func.attr in names:
+                yield each
 
 
 def _mask_of(call: ast.Call) -> ast.expr | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from profiler_ext.records.kernel_lines import KernelSource, LinePart
 
 from profiler_ext.inside.knock_out import NOTHING_TO_TAKE_OUT, Kernel, NotTakenOutError
 from profiler_ext.inside.launches import Launch
@@ -23,6 +22,7 @@ from profiler_ext.records.inside import (
     apportioned,
     times_of_nodes,
 )
+from profiler_ext.records.kernel_lines import LinePart
 from profiler_ext.torch_compat.names import running_names
 
 _MOST_PARTS = 24
@@ -80,18 +80,31 @@ def knock_out(
     return measured
 
 
-def parts_of(source: KernelSource) -> list[KernelPart]:
+def parts_of(chosen: ChosenKernel) -> list[KernelPart]:
     """Return the lines of a kernel by the nodes that they compute."""
     lines = dict[tuple[str, ...], list[int]]()
-    for number, line in enumerate(source.lines, start=1):
+    for number, line in enumerate(chosen.source.lines, start=1):
         if line.part is LinePart.NODE and line.nodes:
             lines.setdefault(line.nodes, []).append(number)
-    return [KernelPart(nodes, tuple(numbers)) for nodes, numbers in lines.items()]
+    return [_part(chosen, nodes, numbers) for nodes, numbers in lines.items()]
+
+
+def _part(chosen: ChosenKernel, nodes: tuple[str, ...], lines: Sequence[int]) -> KernelPart:
+    weights = dict(zip(chosen.site.nodes, chosen.site.weights, strict=True))
+    place = next((chosen.places[each] for each in nodes if each in chosen.places), None)
+    return KernelPart(
+        nodes,
+        tuple(lines),
+        modelled_share=sum(weights.get(node, 0) for node in nodes) / max(sum(weights.values()), 1),
+        file=None if place is None else place.file,
+        line=None if place is None else place.line,
+        code=None if place is None else place.code,
+    )
 
 
 def _submitted(chosen: ChosenKernel, launch: Launch | None) -> _Variants:
     """Begin to compile a kernel, whole and without each of its parts."""
-    variants = _Variants(chosen, launch, parts=parts_of(chosen.source))
+    variants = _Variants(chosen, launch, parts=parts_of(chosen))
     if launch is None:
         variants.reason = "no launch of it was seen in Python"
         return variants
@@ -111,7 +124,7 @@ def _submitted(chosen: ChosenKernel, launch: Launch | None) -> _Variants:
         try:
             text = kernel.without(set(part.lines), config, f"_without_{at}", ranges)
         except NotTakenOutError as error:
-            variants.parts[at] = KernelPart(part.nodes, part.lines, reason=str(error))
+            variants.parts[at] = replace(part, reason=str(error))
             continue
         variants.of_part[at] = len(variants.names)
         _submit(variants, text, f"_without_{at}")
@@ -120,15 +133,11 @@ def _submitted(chosen: ChosenKernel, launch: Launch | None) -> _Variants:
 
 def _most_important(variants: _Variants) -> list[int]:
     """Return the indices of the parts to measure, those that the model says take most."""
-    weights = dict(zip(variants.chosen.site.nodes, variants.chosen.site.weights, strict=True))
-    order = sorted(
-        range(len(variants.parts)),
-        key=lambda at: -sum(weights.get(node, 0) for node in variants.parts[at].nodes),
-    )
+    parts = variants.parts
+    order = sorted(range(len(parts)), key=lambda at: -(parts[at].modelled_share or 0))
     for at in order[_MOST_PARTS:]:
-        part = variants.parts[at]
         reason = f"only {_MOST_PARTS} of {len(order)} parts are measured"
-        variants.parts[at] = KernelPart(part.nodes, part.lines, reason=reason)
+        parts[at] = replace(parts[at], reason=reason)
     return order[:_MOST_PARTS]
 
 
@@ -187,11 +196,10 @@ def _timed_part(
     if variant is None:
         return part
     if variant in problems:
-        return KernelPart(part.nodes, part.lines, reason=problems[variant])
+        return replace(part, reason=problems[variant])
     saved: Saved = times.saved(variants.names[0], variants.names[variant])
-    return KernelPart(
-        part.nodes,
-        part.lines,
+    return replace(
+        part,
         saved_ns=saved.value_ns,
         saved_low_ns=saved.low_ns,
         saved_high_ns=saved.high_ns,
@@ -211,11 +219,7 @@ def _with_shares(
     weights = [each.saved_ns or 0 if (each.saved_low_ns or 0) > 0 else 0 for each in parts]
     reason = _why_modelled(chosen, parts, weights, whole_ns)
     times_ns = apportioned(chosen.step_ns, weights) if any(weights) else [0] * len(parts)
-    timed = [
-        KernelPart(each.nodes, each.lines, time_ns, each.saved_ns, each.saved_low_ns,
-                   each.saved_high_ns, each.reason)
-        for each, time_ns in zip(parts, times_ns, strict=True)
-    ]  # fmt: skip
+    timed = [replace(each, time_ns=time_ns) for each, time_ns in zip(parts, times_ns, strict=True)]
     sites = () if reason else _sites(chosen, timed)
     if not (reason or sites):
         reason = "its lines are of other nodes than its call sites"

@@ -6,13 +6,14 @@ code calls for each launch, and its ``launchers``, of which autotuning leaves on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from profiler_ext.isolation.guard import Observation
 from profiler_ext.isolation.hook_protocols import Observed
 from profiler_ext.torch_compat.names import running_names
 
@@ -92,7 +93,7 @@ class FirstLaunches:
     def __init__(self) -> None:
         self._by_file: dict[str, Launch] = {}
 
-    def observe(self, call: Observed) -> Iterator[None]:
+    def observe(self, call: Observed) -> Observation:
         """Keep what a kernel is given, before it runs."""
         arguments = call.arguments
         kernel, given = arguments["self"], arguments["args"]
@@ -139,19 +140,19 @@ def _launch(kernel: Any, given: Sequence[Any]) -> Launch:
 
 def _tensor(tensor: torch.Tensor, order: Mapping[int, int], first: Mapping[int, int]) -> _Tensor:
     at = tensor.untyped_storage().data_ptr()
-    offset = tensor.storage_offset() * tensor.element_size() - first[at]
+    offset = _offset_bytes(tensor) - first[at]
     return _Tensor(order[at], offset, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
 def _first_byte(tensors: Sequence[torch.Tensor]) -> int:
-    first = min(each.storage_offset() * each.element_size() for each in tensors)
+    first = min(map(_offset_bytes, tensors))
     return first - first % _ALIGNED_BYTES
 
 
 def _storage(tensors: Sequence[torch.Tensor], first: int) -> _Storage:
     end = max(map(_last_byte, tensors))
     bytes_of = torch.empty(0, dtype=torch.uint8, device=tensors[0].device)
-    bytes_of.set_(tensors[0].untyped_storage(), first, (end - first,))
+    bytes_of.set_(tensors[0].untyped_storage(), first, (end - first,), (1,))
     is_whole = any(_holds_integers(each) for each in tensors)
     kept = bytes_of[: _WHOLE_BYTES if is_whole else _SAMPLE_BYTES]
     return _Storage(tensors[0].device, end - first, kept.detach().to("cpu", copy=True))
@@ -159,8 +160,12 @@ def _storage(tensors: Sequence[torch.Tensor], first: int) -> _Storage:
 
 def _last_byte(tensor: torch.Tensor) -> int:
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * stride for size, stride in pairs) if tensor.numel() else -1
-    return (tensor.storage_offset() + last + 1) * tensor.element_size()
+    last = sum((size - 1) * int(stride) for size, stride in pairs) if tensor.numel() else -1
+    return _offset_bytes(tensor) + (last + 1) * tensor.element_size()
+
+
+def _offset_bytes(tensor: torch.Tensor) -> int:
+    return int(tensor.storage_offset()) * tensor.element_size()
 
 
 def _holds_integers(tensor: torch.Tensor) -> bool:

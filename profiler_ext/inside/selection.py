@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from profiler_ext.records.kernel_lines import KernelSource
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.explain.subjects import Kind, Subject, resolve_subject
-from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.kernel_lines import KernelSource
 from profiler_ext.records.provenance import CallSite
 
 
@@ -31,6 +31,7 @@ class ChosenKernel:
     launches: int
     total_ns: int
     step_ns: int  # the median launch
+    places: Mapping[str, Place]  # of the nodes of the first site
 
     @property
     def source(self) -> KernelSource:
@@ -67,26 +68,42 @@ def chosen_kernels(
     if subject.kind is Kind.MODULE:
         raise UsageError(f"{query} is a module; name a kernel or FILE:LINE")
     by_place = {(each.module, each.kernel, each.writes): each for each in sources}
-    sites = dict[str, list[tuple[SiteSource, list[int]]]]()
+    sites = dict[str, list[_Launched]]()
     for graph, site, durations in _launched(analysis, subject):
         instance = analysis.recording.graphs[graph]
         source = by_place.get((instance.output_module, site.kernel, site.writes))
         if source is not None:
             found = SiteSource(instance.record.digest, site, source)
-            sites.setdefault(source.text, []).append((found, durations))
+            sites.setdefault(source.text, []).append(_Launched(graph, found, durations))
     if not sites:
         raise UsageError(f"{query} is in no kernel that Inductor generated")
-    chosen = [_chosen(each) for each in sites.values()]
+    chosen = [_chosen(analysis, each) for each in sites.values()]
     return sorted(chosen, key=lambda each: -each.total_ns)[:most]
 
 
-def _chosen(sites: Sequence[tuple[SiteSource, list[int]]]) -> ChosenKernel:
-    durations = [each for _, own in sites for each in own]
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """The launches of a call site."""
+
+    graph: int  # index of its graph
+    site: SiteSource
+    durations_ns: list[int]
+
+
+def _chosen(analysis: Analysis, sites: Sequence[_Launched]) -> ChosenKernel:
+    durations = [each for own in sites for each in own.durations_ns]
+    distinct = {(each.site.graph, each.site.site.ordinal): each.site for each in sites}
+    first = sites[0]
     return ChosenKernel(
-        tuple({(each.graph, each.site.ordinal): each for each, _ in sites}.values()),
+        tuple(distinct.values()),
         len(durations),
         sum(durations),
         round(float(np.median(durations))),
+        {
+            place.node: place
+            for place in analysis.places
+            if place.graph == first.graph and place.node in first.site.site.nodes
+        },
     )
 
 

@@ -36,6 +36,11 @@ class KernelPart:
     saved_low_ns: float | None = None
     saved_high_ns: float | None = None
     reason: str = ""  # why it was not measured
+    modelled_share: float | None = None  # its share by the cost model, 0 to 1
+    # Where the model says what the first of its nodes computes
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
