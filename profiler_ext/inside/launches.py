@@ -34,7 +34,7 @@ class _Storage:
         """Return the bytes on the device."""
         made = torch.empty(self.nbytes, dtype=torch.uint8, device=self.device)
         values = self.values.to(self.device)
-        for at in range(0, self.nbytes, len(values)):
+        for at in range(0, self.nbytes, max(len(values), 1)):
             part = made[at : at + len(values)]
             part.copy_(values[: len(part)])
         return made
