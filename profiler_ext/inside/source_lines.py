@@ -232,12 +232,11 @@ class SourceLines:
         written, check = self._written.get(kernel) or _Written(), Confirmation(kernel)
         found, is_inside = list[_Line | KernelLine](), False
         for line in text.split("\n"):
-            is_inside = is_inside or line.startswith("def ")
-            nodes = written.nodes(line.strip())
-            if nodes:
+            if written.nodes(line.strip()):
                 found.append(self._line(line, kernel, check, None))
             else:
                 found.append(own if is_inside and line.strip() else _FRAME)
+            is_inside = is_inside or line.startswith("def ")
         return tuple(found)
 
     def _extern_call(self, call: Observed) -> Observation:
@@ -256,8 +255,8 @@ class SourceLines:
         own = _Line(LinePart.PROGRAM, KernelLineEvidence.OWN, (node,))
         text, is_inside, lines = self._texts[name], False, list[_Line | KernelLine]()
         for line in text.split("\n"):
-            is_inside = is_inside or line.startswith("def ")
             lines.append(own if is_inside and line.strip() else _FRAME)
+            is_inside = is_inside or line.startswith("def ")
         graphs = tuple(kernel_code.graphs_around(inductor.current_graph()))
         self._pending.append(_Pending(graphs, name, (), text, tuple(lines)))
 

@@ -130,3 +130,4 @@ class Instruction:
     opcode: str  # ``LDG.E.128``, without operands
     line: int | None  # in the kernel's source, from 1; ``None`` where the table has none
     chain: tuple[Frame, ...] = ()  # inlined functions, innermost first; the kernel's own last
+    is_padding: bool = False  # it stands after the end of the code, and never runs

@@ -1,8 +1,9 @@
 """What Inductor does while it writes the code of a kernel: which FX node asks for what.
 
 Source: ``torch/_inductor/ir.py``: a ``Loops`` holds a function that yields its value, and calls
-those of the loops that it inlines. ``torch/_inductor/loop_body.py`` runs the outermost of them once,
-and keeps its steps as a graph, which ``torch/_inductor/codegen/triton.py`` runs to write the lines.
+those of the loops that it inlines. ``torch/_inductor/loop_body.py`` runs the outermost of them
+once and keeps its steps as a graph, which ``torch/_inductor/codegen/triton.py`` runs to write the
+lines.
 """
 
 from __future__ import annotations
