@@ -36,6 +36,10 @@ def _knock_out_pass(value, like):
     return value.to(like.dtype)
 
 @triton.jit
+def _knock_out_distinct(value, like, {_ZERO}):
+    return _knock_out_pass(value + {_ZERO}, like)
+
+@triton.jit
 def _knock_out_value(offset, like):
     bits = (offset.to(tl.int32) & 0x7FFFFF) | 0x3F800000
     return _knock_out_pass(bits.to(tl.float32, bitcast=True), like)
@@ -170,6 +174,25 @@ class Kernel:
             if read <= found:
                 return found
             found |= read
+
+    def folds(self, target: str, operand: str) -> bool:
+        """Tell whether other statements would fold if one variable were equal to another.
+
+        ``x - exp(x)`` becomes ``x - x``, and of ``sin(x)`` and ``sin(exp(x))`` one is left.
+        """
+        equal = {target: operand}
+        known = dict[str, str]()
+        for each in self.statements:
+            if each.value is None or target in each.targets:
+                continue
+            if target in each.reads and operand in each.reads:
+                return True
+            text = _renamed(each.value, equal)
+            if len(each.targets) == 1 and not is_reduction(each.value):
+                first = known.setdefault(text, each.targets[0])
+                if first != each.targets[0] and not each.reads.isdisjoint(equal):
+                    return True
+        return False
 
     def indices(self, name: str) -> frozenset[str]:
         """Return the index variables that a value varies with."""
@@ -366,8 +389,15 @@ class _Removal:
             made = [f"_knock_out_pass({p}, {k})" for p, k in zip(passed, likes, strict=True)]
             self._assign(each, made, each.reads - {operand, *own})
         elif operand is not None:
-            made = [f"_knock_out_pass({operand}, {like})" for like in likes]
+            made = [self._passed(name, operand, like)
+                    for name, like in zip(each.targets, likes, strict=True)]  # fmt: skip
             self._assign(each, made, each.reads - {operand})
+
+    def _passed(self, target: str, operand: str, like: str) -> str:
+        """Return an operand in the place of a value; one operation more where others would fold."""
+        if self._kernel.folds(target, operand):
+            return f"_knock_out_distinct({operand}, {like}, {_ZERO})"
+        return f"_knock_out_pass({operand}, {like})"
 
     def _operand(self, each: _Statement, carried: Set[str]) -> str | None:
         """Return the operand that varies with most indices; of equal ones the first."""
@@ -410,6 +440,11 @@ class _Removal:
 
     def _is_worth(self, name: str) -> bool:
         return bool(_VALUE.match(name)) and not self._kernel.is_constant(name)
+
+
+def _renamed(value: ast.expr, names: Mapping[str, str]) -> str:
+    """Return the text of an expression with other names for its variables."""
+    return re.sub(r"\w+", lambda match: names.get(match[0], match[0]), ast.unparse(value))
 
 
 def _statements(body: Sequence[ast.stmt], loop: ast.For | None) -> Iterator[_Statement]:
