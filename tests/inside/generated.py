@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-_HEAD = '''
+_HEAD = """
 import triton
 import triton.language as tl
 
@@ -18,14 +18,14 @@ from torch._inductor.runtime.hints import AutotuneHint, ReductionHint, TileHint,
 @triton_heuristics.{kind}(
     size_hints={sizes},
     filename=__file__,
-    triton_meta={{'signature': {signature}, 'device': DeviceProperties(type='cuda', index=0, '''
-_HEAD += '''multi_processor_count=132, cc=90, warp_size=32), 'constants': {{}}, 'configs': '''
-_HEAD += '''[{divisible}]}},
+    triton_meta={{'signature': {signature}, 'device': DeviceProperties(type='cuda', index=0, """
+_HEAD += """multi_processor_count=132, cc=90, warp_size=32), 'constants': {{}}, 'configs': """
+_HEAD += """[{divisible}]}},
     inductor_meta={{'grid_type': 'Grid1D', 'kernel_name': 'triton_kernel'}},
 )
 @triton.jit
 def triton_kernel({arguments}):
-'''
+"""
 _POINTWISE = ("xoffset = tl.program_id(0) * XBLOCK", "xindex = xoffset + tl.arange(0, XBLOCK)[:]")
 
 
@@ -138,9 +138,7 @@ def compiled(text: str, config: Mapping[str, Any]) -> str:
     from triton.backends.compiler import GPUTarget
 
     target = GPUTarget("cuda", 90, 32)
-    driver = types.SimpleNamespace(
-        get_current_target=lambda: target, get_current_device=lambda: 0
-    )
+    driver = types.SimpleNamespace(get_current_target=lambda: target, get_current_device=lambda: 0)
     drivers: Any = triton.runtime.driver
     before, drivers._active = drivers._active, driver
     try:
