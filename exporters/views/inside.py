@@ -75,8 +75,8 @@ def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
     names = [_name(each) for each in kernel.parts]
     room = min(max(map(len, names), default=0), _MOST_NAME)
     name_width = max(room, _LEAST_NAME)
-    is_knocked_out = kernel.route is InsideRoute.KNOCK_OUT
-    heads = _HEADS if is_knocked_out else ("", "time", *_HEADS[2:])
+    is_sampled = kernel.route is InsideRoute.SAMPLES
+    heads = ("", "time", *_HEADS[2:]) if is_sampled else _HEADS
     yield f"  {_NUMBERS.format(*heads)}{'line':{name_width}}  code".rstrip()
     for part, name in zip(kernel.parts, names, strict=True):
         numbers = _NUMBERS.format(*_numbers(kernel, part))
@@ -91,7 +91,7 @@ def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
 def _numbers(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str, str, str]:
     share = formatting.percent_text(part.time_ns, kernel.step_ns) if part.time_ns else ""
     model = "" if part.modelled_share is None else f"{100 * part.modelled_share:.1f}%"
-    if kernel.route is not InsideRoute.KNOCK_OUT:
+    if kernel.route is InsideRoute.SAMPLES:
         return "", formatting.time_text(part.time_ns), share, model
     if part.saved_ns is None or kernel.whole_ns is None:
         return "", "", share, model
