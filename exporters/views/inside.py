@@ -1,4 +1,4 @@
-"""What was measured inside kernels, as text, and read where it lies beside a session."""
+"""What was measured inside kernels, as text, and read where it lies next to a session."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ _WIDTH = 120
 
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
-    parser.usage = "profiler-ext inside [OPTION ...] KERNEL|FILE:LINE -- SCRIPT [ARGUMENT ...]"
+    parser.usage = "profiler-ext inside [OPTION ...] NAME -- SCRIPT [ARGUMENT ...]"
     parser.description = (
-        "Run an unmodified script in a child process that compiles anew, record its steps, and "
+        "Run an unmodified script in a child process with an empty compile cache, record it, and "
         "then launch a generated kernel alone, whole and with the work of each line taken out. "
         "The measured shares replace the cost model's in the session's reports."
     )
@@ -169,7 +169,9 @@ def _run(task: Task, folder: Path, log: Path, timeout_s: float) -> str:
         "TRITON_CACHE_DIR": str(folder / "triton"),
     }
     command = [sys.executable, "-m", "profiler_ext.inside.child", str(path)]
-    print_message(f"runs {' '.join(task.words)} once, compiled anew, and then its kernels alone")
+    print_message(
+        f"runs {' '.join(task.words)} once with an empty compile cache, and then its kernels alone"
+    )
     with log.open("wb") as printed:
         child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=printed)
         try:
@@ -215,7 +217,7 @@ def _kept(
     notes: Sequence[str],
     duration_ns: int,
 ) -> InsideAnswer:
-    """Write what was measured beside the session, with what was measured of it before."""
+    """Write what was measured next to the session, with what was measured of it before."""
     import msgspec
 
     from profiler_ext.exporters.json_output.documents import InsideAnswer

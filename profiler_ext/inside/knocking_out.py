@@ -143,9 +143,13 @@ def _most_important(variants: _Variants) -> list[int]:
 
 def _submit(variants: _Variants, text: str, suffix: str) -> None:
     name = f"{variants.chosen.kernel}{suffix}"
-    compiler = running_names.ASYNC_COMPILE.get()()
     variants.names.append(name)
-    variants.futures.append(running_names.COMPILE_TRITON.of(compiler)(name, text))
+    variants.futures.append(_compiling(name, text))
+
+
+def _compiling(name: str, text: str) -> Any:
+    """Begin to compile a kernel as Inductor does: in a process of its pool, if there is one."""
+    return running_names.COMPILE_TRITON.of(running_names.ASYNC_COMPILE.get()())(name, text)
 
 
 def _measured(variants: _Variants, timer: Timer) -> MeasuredKernel:
@@ -157,7 +161,7 @@ def _measured(variants: _Variants, timer: Timer) -> MeasuredKernel:
     for at, future in enumerate(variants.futures):
         try:
             kernel = _result(future)
-            running_names.KERNEL_RUN.of(kernel)(*given, stream=stream)
+            kernel.run(*given, stream=stream)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
@@ -176,8 +180,7 @@ def _measured(variants: _Variants, timer: Timer) -> MeasuredKernel:
 
 
 def _launching(kernel: Any, given: Sequence[Any], stream: int) -> Callable[[], object]:
-    run = running_names.KERNEL_RUN.of(kernel)
-    return lambda: run(*given, stream=stream)
+    return lambda: kernel.run(*given, stream=stream)
 
 
 def _result(future: Any) -> Any:

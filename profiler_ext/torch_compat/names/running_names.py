@@ -163,7 +163,6 @@ CURRENT_ACTION = Attribute(_PROFILER, "profile.current_action", "a clean begin o
 
 _INSIDE = "what the time inside a kernel is spent on (`inside`)"
 _HEURISTICS = "torch._inductor.runtime.triton_heuristics"
-KERNEL_RUN = Attribute(_HEURISTICS, "CachingAutotuner.run", _INSIDE, is_lazy=True)
 KERNEL_FILE = Attribute(_HEURISTICS, "CachingAutotuner.filename", _INSIDE, is_lazy=True)
 KERNEL_LAUNCHERS = Attribute(_HEURISTICS, "CachingAutotuner.launchers", _INSIDE, is_lazy=True)
 # Its launcher has it too, by the same name
