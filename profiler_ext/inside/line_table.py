@@ -16,7 +16,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,9 @@ _ENTRY = re.compile(r"^\s*\.visible \.entry (\S+?)\(", re.MULTILINE)
 _SECTION = re.compile(r"^\.section\s+\.text\.(\S+?),|^//-+ \.text\.(\S+) -", re.MULTILINE)
 _LINE = re.compile(r'//## File "([^"]+)", line (\d+)')
 _CODE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
+_HIGH = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
+_LABEL = re.compile(r"^(\.L_\w+):")
+_GOAL = re.compile(r"^(?:@!?U?P\w+ )?BRA\b.*`\((\.L_\w+)\)")
 _GUARD = re.compile(r"^(?:\{\s*)?(?:@!?U?P\w+\s+)?")
 _SELF_BRANCH = re.compile(r"^BRA\b")
 
@@ -75,6 +78,8 @@ class _Code:
     text: str
     file: str | None
     line: int | None
+    high: int = 0  # the upper half of its 128 bits
+    target: int | None = None  # of a branch
 
 
 def read(ptx: str, cubin: bytes, metadata: Mapping[str, Any]) -> LineTable:
@@ -207,7 +212,10 @@ def _disassembled(cubin: bytes, folder: Path, kernel: str) -> list[_Code]:
     file = folder / "kernel.cubin"
     file.write_bytes(cubin)
     done = subprocess.run(
-        [_disassembler(), "-g", "-c", str(file)], capture_output=True, text=True, check=False
+        [_disassembler(), "-g", "-c", "-hex", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise UsageError(f"the kernel's machine code cannot be read: {done.stderr.strip()[:200]}")
@@ -217,14 +225,26 @@ def _disassembled(cubin: bytes, folder: Path, kernel: str) -> list[_Code]:
 def _parsed(text: str, kernel: str) -> Iterator[_Code]:
     """Yield the instructions of a kernel's own section."""
     is_inside, file, line = False, None, None
+    codes: list[_Code] = []
+    labels: dict[str, int] = {}  # by name, the index of the instruction that follows
     for row in text.split("\n"):
         if section := _SECTION.search(row):
             is_inside, file, line = (section.group(1) or section.group(2)) == kernel, None, None
-        elif is_inside and (place := _LINE.search(row)):
+        elif not is_inside:
+            continue
+        elif place := _LINE.search(row):
             if "inlined at" not in row.partition(place.group())[0]:
                 file, line = place.group(1), int(place.group(2))
-        elif is_inside and (code := _CODE.search(row)):
-            yield _Code(int(code.group(1), 16), code.group(2).strip(), file, line)
+        elif found := _CODE.search(row):
+            codes.append(_Code(int(found.group(1), 16), found.group(2).strip(), file, line))
+        elif codes and (half := _HIGH.fullmatch(row.strip())):
+            codes[-1] = replace(codes[-1], high=int(half.group(1), 16))
+        elif label := _LABEL.match(row):
+            labels[label.group(1)] = len(codes)
+    for code in codes:
+        goal = _GOAL.search(code.text)
+        at = labels.get(goal.group(1), len(codes)) if goal else len(codes)
+        yield replace(code, target=codes[at].offset) if at < len(codes) else code
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +275,7 @@ def _instructions(codes: list[_Code], real: list[_Code], frames: _Frames) -> Ite
         is_own = at <= last and code.file is not None and Path(code.file).name == frames.own
         line = code.line if is_own and code.line else None
         chain = () if line is None else frames.of(line, inner)
-        yield Instruction(code.offset, opcode, line, chain, at > last)
+        yield Instruction(code.offset, opcode, line, chain, at > last, code.high, code.target)
 
 
 def _last_of_code(codes: list[_Code]) -> int:

@@ -131,3 +131,5 @@ class Instruction:
     line: int | None  # in the kernel's source, from 1; ``None`` where the table has none
     chain: tuple[Frame, ...] = ()  # inlined functions, innermost first; the kernel's own last
     is_padding: bool = False  # it stands after the end of the code, and never runs
+    high: int = 0  # the upper 64 bits of its code, which hold what it waits for
+    target: int | None = None  # of a branch, the offset that it goes to
