@@ -158,6 +158,7 @@ def _run(task: Task, folder: Path, log: Path, timeout_s: float) -> str:
     import msgspec
 
     from profiler_ext import autostart
+    from profiler_ext.trials.measuring import end_group, wait_for_result
 
     path = folder / "task.json"
     path.write_bytes(msgspec.json.encode(task))
@@ -173,15 +174,22 @@ def _run(task: Task, folder: Path, log: Path, timeout_s: float) -> str:
         f"runs {' '.join(task.words)} once with an empty compile cache, and then its kernels alone"
     )
     with log.open("wb") as printed:
-        child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=printed)
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            start_new_session=True,
+        )
         try:
-            child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return f"it was ended after {timeout_s:g} s (--timeout)"
+            is_late = wait_for_result(child, timeout_s, folder)
         finally:  # also when a signal ends the command
-            child.kill()
-            child.wait()
-    return f"it exited with {child.returncode}"
+            end_group(child)
+    return (
+        f"it was ended after {timeout_s:g} s (--timeout)"
+        if is_late
+        else (f"it exited with {child.returncode}")
+    )
 
 
 def _move(session: Path, folder: Path) -> None:

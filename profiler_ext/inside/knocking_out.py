@@ -29,6 +29,7 @@ _MOST_PARTS = 24
 _LEAST_EXPLAINED = 0.5  # of the kernel's time; below, one line's removal says little
 _MOST_APART = 1.25  # between the kernel alone and in the step
 _WHOLE = "_whole"
+_OVER = "the time of --limit was over"
 
 
 @dataclass(slots=True)
@@ -58,14 +59,16 @@ def knock_out(
         until_s: when to stop, by the monotonic clock.
         tell: says how far it is.
     """
-    variants = [_submitted(each, launches.get(each.source.text.strip())) for each in chosen]
+    variants = [
+        _submitted(each, launches.get(each.source.text.strip()), until_s) for each in chosen
+    ]
     measured = list[MeasuredKernel]()
     timer: Timer | None = None
     failure = ""
     for number, each in enumerate(variants, start=1):
         tell(f"[{number}/{len(chosen)}] {each.chosen.kernel}")
         if not (each.reason or failure) and time.monotonic() > until_s:
-            each.reason = "the time of --limit was over"
+            each.reason = _OVER
         if each.reason or failure:
             measured.append(_unmeasured(each, each.reason or failure))
             continue
@@ -102,7 +105,7 @@ def _part(chosen: ChosenKernel, nodes: tuple[str, ...], lines: Sequence[int]) ->
     )
 
 
-def _submitted(chosen: ChosenKernel, launch: Launch | None) -> _Variants:
+def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _Variants:
     """Begin to compile a kernel, whole and without each of its parts."""
     variants = _Variants(chosen, launch, parts=parts_of(chosen))
     if launch is None:
@@ -121,6 +124,9 @@ def _submitted(chosen: ChosenKernel, launch: Launch | None) -> _Variants:
     ranges = {kernel.arguments[at]: low_high for at, low_high in launch.ranges.items()}
     for at in _most_important(variants):
         part = variants.parts[at]
+        if time.monotonic() > until_s:  # where no process compiles, this one does
+            variants.reason = _OVER
+            return variants
         try:
             text = kernel.without(set(part.lines), config, f"_without_{at}", ranges)
         except NotTakenOutError as error:
@@ -144,7 +150,10 @@ def _most_important(variants: _Variants) -> list[int]:
 def _submit(variants: _Variants, text: str, suffix: str) -> None:
     name = f"{variants.chosen.kernel}{suffix}"
     variants.names.append(name)
-    variants.futures.append(_compiling(name, text))
+    try:
+        variants.futures.append(_compiling(name, text))
+    except Exception as error:  # where no process compiles, it failed here
+        variants.futures.append(error)
 
 
 def _compiling(name: str, text: str) -> Any:
@@ -184,7 +193,9 @@ def _launching(kernel: Any, given: Sequence[Any], stream: int) -> Callable[[], o
 
 
 def _result(future: Any) -> Any:
-    """Return a kernel: compiled here at once, or in another process."""
+    """Return a kernel: compiled here at once, or in another process; raises what failed."""
+    if isinstance(future, Exception):
+        raise future
     is_future = running_names.COMPILE_FUTURE.is_type_of(future)
     return running_names.COMPILE_RESULT.of(future)() if is_future else future
 
