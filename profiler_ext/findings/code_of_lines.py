@@ -12,6 +12,7 @@ _FACTORIES = frozenset(
 )
 _FILLED = frozenset({"ones", "full"})  # constants only where they become a mask
 _MASKS = frozenset({"tril", "triu"})
+_PRODUCTS = frozenset({"einsum", "matmul", "bmm", "mm", "tensordot", "linear"})
 # What of a tensor is no value
 _SIZES = frozenset({"device", "dtype", "shape", "size", "numel", "dim", "ndim"})
 # What they name is no tensor of the step, as a rule
@@ -33,6 +34,31 @@ def constant_lines(codes: Mapping[int, str]) -> set[int]:
             lines.add(line)
             constant |= {each for target in _targets(statement) for each in _names(target)}
     return lines
+
+
+def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
+    """Return the lines that make an operand of a product from what a function returned."""
+    made: set[str] = set()
+    on_the_way: set[int] = set()
+    is_multiplied = False
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        value = getattr(statement, "value", None)
+        if statement is None or not isinstance(value, ast.AST):
+            continue
+        is_read, is_product = bool(_names(value) & made), _multiplies(value)
+        if is_read and is_product:
+            is_multiplied = True
+        elif is_read or made_by in _called(value):
+            on_the_way.add(line)
+            made |= {each for target in _targets(statement) for each in _names(target)}
+    return on_the_way if is_multiplied else set()
+
+
+def _multiplies(value: ast.AST) -> bool:
+    operators = (each.op for each in ast.walk(value) if isinstance(each, ast.BinOp))
+    is_operator = any(isinstance(each, ast.MatMult) for each in operators)
+    return is_operator or bool(_called(value) & _PRODUCTS)
 
 
 def _called(value: ast.AST) -> set[str]:
