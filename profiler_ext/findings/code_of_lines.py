@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # They make a tensor of numbers that depend on nothing but sizes
@@ -146,3 +147,29 @@ def _calls_its_targets(loop: ast.AST) -> bool:
 def _names(node: ast.AST) -> set[str]:
     """Return the names in an expression, without ``self``."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"self"}
+
+
+def first_values_of(codes: Mapping[int, str], makers: frozenset[str]) -> set[int]:
+    """Return the lines that call one of these, and of whose result only first values are read."""
+    made: dict[str, int] = {}
+    lines: set[int] = set()
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is None:
+            continue
+        sliced = [each.value for each in ast.walk(statement) if _takes_first(each)]
+        lines |= {line for each in sliced if _called(each) & makers}
+        lines |= {made[name] for each in sliced for name in _names(each) if name in made}
+        value = getattr(statement, "value", None)
+        if isinstance(value, ast.AST) and _called(value) & makers:
+            made |= {name: line for target in _targets(statement) for name in _names(target)}
+    return lines
+
+
+def _takes_first(node: ast.AST) -> TypeGuard[ast.Subscript]:
+    """Tell whether an expression takes the first values of the last dimension that it names."""
+    if not isinstance(node, ast.Subscript):
+        return False
+    last = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
+    is_first = isinstance(last, ast.Slice) and last.lower is None and last.upper is not None
+    return is_first and not isinstance(getattr(last, "upper", None), ast.UnaryOp)
