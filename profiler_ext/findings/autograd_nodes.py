@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, enclosing
+from profiler_ext.findings.facts import Facts, Rows, enclosing
 from profiler_ext.records.events import Events, Ints, flag_rows
 
 _ENGINE = "autograd::engine::evaluate_function: "
@@ -61,12 +61,10 @@ def node_around(facts: Facts, launches: Ints) -> Ints:
     return result
 
 
-def accumulates(facts: Facts, nodes: Nodes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def accumulates(facts: Facts, nodes: Nodes) -> Rows:
     """Flag the nodes that add a gradient to its parameter."""
     name = facts.analysis.recording.trace.events.name
-    flags: np.ndarray[tuple[int], np.dtype[np.bool_]] = flag_rows(name, _ACCUMULATES.__eq__)[
-        nodes.event
-    ]
+    flags: Rows = flag_rows(name, _ACCUMULATES.__eq__)[nodes.event]
     return flags
 
 
@@ -93,5 +91,5 @@ def backward_of(facts: Facts, ops: Ints, launches: Ints) -> Ints:
         if bounds[0] < len(own):
             end = numbers[bounds[1]] if bounds[1] < len(own) else np.iinfo(np.int64).max
             is_made |= (nodes.sequence >= numbers[bounds[0]]) & (nodes.sequence < end)
-    at = node_around(facts, launches)
-    return launches[np.append(is_made, False)[at]]
+    own: Ints = launches[np.append(is_made, False)[node_around(facts, launches)]]
+    return own

@@ -143,11 +143,11 @@ def _without(candidate: Candidate, counted: Ints, facts: Facts) -> Candidate:
     whole_ns = int(duration_ns[candidate.launches].sum())
     if len(own) == len(np.unique(candidate.launches)) or not whole_ns:
         return candidate
-    gone = 1 - int(duration_ns[own].sum()) / whole_ns
+    part = int(duration_ns[own].sum()) / whole_ns
     # The idle time that a candidate saves besides is not that of its launches
     of_launches_ns = candidate.busy_ns if len(candidate.idle) else candidate.est_saving_ns
-    other_ns = int(np.ceil(gone * of_launches_ns))
-    busy_ns = candidate.busy_ns - min(int(gone * candidate.busy_ns), candidate.busy_ns)
+    other_ns = of_launches_ns - int(part * of_launches_ns)
+    busy_ns = int(part * candidate.busy_ns)
     return _reduced(replace(candidate, launches=own, busy_ns=busy_ns), other_ns)
 
 

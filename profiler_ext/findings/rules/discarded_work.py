@@ -68,9 +68,7 @@ def _dropped(facts: Facts, forward: Ints) -> Iterator[Candidate]:
 
 def _of_branches(facts: Facts, products: Ints) -> Candidate:
     modules = {facts.place(row).module or "" for row in products.tolist()}
-    own = np.flatnonzero(
-        facts.in_steps(facts.mainly(lambda place: _is_within(place, modules)))
-    )
+    own = np.flatnonzero(facts.in_steps(facts.mainly(lambda place: _is_within(place, modules))))
     blocks_ns = facts.median_per_step(own, facts.launches.duration_ns[own])
     return Candidate(
         summary="branches are computed for samples that are then multiplied by zero",

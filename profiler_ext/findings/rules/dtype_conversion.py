@@ -76,6 +76,7 @@ def _converts(place: analysis.Place) -> bool:
 
 
 def is_conversion(name: str) -> bool:
+    """Tell whether a kernel of torch loads one dtype and stores another."""
     return _CONVERSION.search(name) is not None
 
 

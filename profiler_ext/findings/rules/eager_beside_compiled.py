@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from profiler_ext.findings.facts import (
 )
 from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.launch_groups import candidates_of
+from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Scope
 
@@ -48,10 +50,8 @@ def _complex(facts: Facts) -> Iterator[rule.Candidate]:
     is_complex = facts.named(is_of_complex) & facts.launches.scope.where(Scope.COMPILED)
     chosen = np.flatnonzero(facts.in_steps(is_complex & (facts.main_place >= 0)))
     of_compiled = facts.in_steps(facts.launches.scope.where(Scope.COMPILED))
-    for (file, function), called in launches_by_function(facts, chosen):
-        own = np.flatnonzero(
-            of_compiled & facts.mainly(lambda place: (place.file, place.function) == (file, function))
-        )
+    for function, called in launches_by_function(facts, chosen):
+        own = np.flatnonzero(of_compiled & facts.mainly(partial(_is_in, function)))
         # One kernel would be left of what reads, multiplies and writes, at most a third
         fused_ns = int(FUSED_AWAY * facts.median_per_step(own, facts.paced_ns(own)))
         yield rule.Candidate(
@@ -66,6 +66,10 @@ def _complex(facts: Facts) -> Iterator[rule.Candidate]:
             ),
             launches=own,
         )
+
+
+def _is_in(function: tuple[str | None, str | None], place: Place) -> bool:
+    return (place.file, place.function) == function
 
 
 def _late(facts: Facts, group: LaunchGroup) -> str:

@@ -17,7 +17,9 @@ _EMBEDS = "aten::embedding"
 _LOOKS_UP = frozenset({_EMBEDS, "aten::index_select", "aten::gather", "aten::index"})
 _REDUCES = frozenset({"aten::mean", "aten::sum"})
 _SCATTERS = frozenset(
-    f"aten::{name}{end}" for name in ("scatter_add", "index_add", "scatter_reduce") for end in ("", "_")
+    f"aten::{name}{end}"
+    for name in ("scatter_add", "index_add", "scatter_reduce")
+    for end in ("", "_")
 )
 # What may be between: zeros to add to, and a weight for each row
 _BETWEEN = frozenset({"aten::new_zeros", "aten::zeros", "aten::zeros_like", "aten::mul"})
@@ -80,9 +82,7 @@ def _gradients(facts: Facts, launches: Ints) -> Ints:
     lines = {(place.file, place.line) for place in map(facts.place, launches.tolist())}
     backward = np.flatnonzero(facts.in_steps(facts.launches.phase.where(Phase.BACKWARD)))
     backward = backward[facts.main_place[backward] >= 0]
-    is_own = [
-        (place.file, place.line) in lines for place in map(facts.place, backward.tolist())
-    ]
+    is_own = [(place.file, place.line) in lines for place in map(facts.place, backward.tolist())]
     return backward[np.array(is_own, np.bool_)] if len(backward) else backward
 
 
@@ -118,9 +118,7 @@ def _candidate(facts: Facts, pair: _Sum) -> Candidate:
 
 
 _BAG = "nn.EmbeddingBag (mode='mean' or 'sum') in place of nn.Embedding and the reduction"
-_SPARSE = (
-    "torch.sparse.mm of the adjacency matrix and the rows (PyG: adj_t in place of edge_index)"
-)
+_SPARSE = "torch.sparse.mm of the adjacency matrix and the rows (PyG: adj_t in place of edge_index)"
 
 RULE = Rule(
     name="gathered_rows",

@@ -30,7 +30,7 @@ _NORMALISES = re.compile(r"aten::(native_)?(layer|group)_norm(_backward)?$")
 _BROADCASTS = re.compile(r"aten::(repeat|tile)$")
 _EXPANDS = re.compile(r"\.(expand|expand_as|broadcast_to)\(")
 _POINTWISE = re.compile(
-    r"aten::(add|sub|rsub|mul|div|pow|where|eq|ne|lt|le|gt|ge|maximum|minimum|__\w+__|logical_\w+)_?$"
+    r"aten::(add|r?sub|mul|div|pow|where|eq|ne|lt|le|gt|ge|maximum|minimum|__\w+__|logical_\w+)_?$"
 )
 _ATTENTION, _PRODUCT, _POINT = "attention", "a matrix product", "a pointwise op"
 _REMEDY = {
@@ -156,18 +156,19 @@ RULE = Rule(
     title="Copies of what is read by its strides",
     means="A line calls `.contiguous()` or `.clone()` on a view, which copies it, and what reads "
     "the copies next is `scaled_dot_product_attention`, or a matrix product whose operand the line "
-    "transposes. Or a line repeats a tensor (`repeat`, `expand().contiguous()`), and a pointwise op "
-    "reads it next. Or two or more layer or group norms copy what they normalise, because it is "
+    "transposes. Or a line repeats a tensor (`repeat`, `expand().contiguous()`), and a pointwise "
+    "op reads it next. Or two or more layer or group norms copy what they normalise, because it is "
     "strided.",
     because="Kernels of attention and of matrix products read their operands by strides: a "
     "transposed view costs them nothing. The copy reads and writes the tensor once more, and in "
     "training so does that of its gradient, which gets the copy's layout. Pointwise ops broadcast. "
     "Norms read contiguous tensors: where a transposed view goes through all layers (an image's "
     "patches, by `flatten(2).transpose(1, 2)`), each norm copies it.",
-    remedy="Leave `.contiguous()` or `repeat` out; before norms add one, where the view is made. "
-    "It is needed before a `.view()` with other sizes, and "
-    "before kernels of your own that take no strides; such lines are not reported.",
+    remedy="Leave `.contiguous()` or `repeat` out; for norms add one where the view is made. It is "
+    "needed before a `.view()` with other sizes, and before kernels of your own that take no "
+    "strides; such lines are not reported.",
     saving="Time of the copies, and of as many copies of gradients in the same function, or of "
-    "launching them if the CPU is behind; of norms less one for a copy that is kept. Compiled code makes no such copies and is not judged.",
+    "launching them if the CPU is behind; of norms less one for a copy that is kept. Compiled code "
+    "makes no such copies and is not judged.",
     judge=_judge,
 )

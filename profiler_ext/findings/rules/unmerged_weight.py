@@ -33,7 +33,7 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
     computed = _rows(facts, facts.mainly(_computes))
     if len(computed):
         summary = "inference computes its weights again in each call"
-        remedy = "torch.nn.utils.parametrize.remove_parametrizations for each, once before"
+        remedy = "parametrize.remove_parametrizations(module, 'weight'), once before"
         yield removal(facts, computed, summary, remedy, with_python=True)
     adapters = {
         (place.module or "")[: match.start()]
