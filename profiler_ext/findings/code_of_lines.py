@@ -173,3 +173,52 @@ def _takes_first(node: ast.AST) -> TypeGuard[ast.Subscript]:
     last = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
     is_first = isinstance(last, ast.Slice) and last.lower is None and last.upper is not None
     return is_first and not isinstance(getattr(last, "upper", None), ast.UnaryOp)
+
+
+def independent_calls(codes: Mapping[int, str]) -> dict[str, dict[int, int]]:
+    """Return what lines of a function call twice or more, none with what another returned.
+
+    For each callee the number of its calls at each line.
+    """
+    calls: dict[str, dict[int, int]] = {}
+    returned: dict[str, set[str]] = {}
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is None:
+            continue
+        targets = {name for each in _targets(statement) for name in _names(each)}
+        read = _names(statement) - targets | _read_again(statement, targets)
+        for callee, own in _called_alike(statement).items():
+            if any(_names(each) & returned.get(callee, set()) for each in own):
+                returned[callee] = set()  # one after the other
+                calls.pop(callee, None)
+            else:
+                calls.setdefault(callee, {})[line] = len(own)
+                returned.setdefault(callee, set()).update(targets)
+        for names in returned.values():
+            if read & names:
+                names |= targets
+    return {callee: own for callee, own in calls.items() if sum(own.values()) > 1}
+
+
+def _read_again(statement: ast.stmt, targets: set[str]) -> set[str]:
+    value = getattr(statement, "value", None)
+    return _names(value) & targets if isinstance(value, ast.AST) else set()
+
+
+def _called_alike(statement: ast.stmt) -> dict[str, list[ast.Call]]:
+    """Return the calls of each name or attribute, without those within another of the same."""
+    nodes = list(ast.walk(statement))
+    if any(isinstance(each, ast.IfExp) for each in nodes):  # one or the other
+        return {}
+    every = [each for each in nodes if isinstance(each, ast.Call)]
+    alike: dict[str, list[ast.Call]] = {}
+    for each in every:
+        if isinstance(each.func, (ast.Name, ast.Attribute)) and each.args:
+            alike.setdefault(ast.unparse(each.func), []).append(each)
+    return {callee: own for callee, own in alike.items() if not _is_nested(callee, own)}
+
+
+def _is_nested(callee: str, calls: list[ast.Call]) -> bool:
+    inner = (each for call in calls for each in ast.walk(call) if each is not call)
+    return any(isinstance(each, ast.Call) and ast.unparse(each.func) == callee for each in inner)

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from profiler_ext.findings import SavingPer
-from profiler_ext.findings.code_of_lines import first_values_of, lines_to_products
+from profiler_ext.findings.code_of_lines import (
+    first_values_of,
+    independent_calls,
+    lines_to_products,
+)
 from profiler_ext.findings.rules import (
     discarded_work,
     eager_beside_compiled,
@@ -18,6 +22,7 @@ from profiler_ext.findings.rules import (
     pointwise_convolution,
     rebuilt_constant,
     slow_fft,
+    split_batch,
     strided_copy,
     unmerged_weight,
 )
@@ -359,3 +364,56 @@ def test_complex_numbers_in_a_compiled_graph_lose_two_thirds():
     found = only(eager_beside_compiled.RULE, replace(analysis, launches=compiled))
     assert (found.est_saving_ns, found.location.line) == (int(2 / 3 * 600 * US), 3)
     assert judged(eager_beside_compiled.RULE, analysis).ranked == ()
+
+
+def called(first: str, second: str, inner: str = "forward", line: int = 8) -> Analysis:
+    """Steps in which two lines of a function call a model, each with twenty launches."""
+    script = Script()
+    for _ in range(3):
+        for call in range(2):
+            for number in range(20):
+                script.launch(f"elementwise_{number}", 1 * US, op=f"aten::mul_{call}_{number}")
+        script.wait()
+        script.end_step()
+    frames = (Frame("/train.py", 7, "step", first), Frame("/train.py", line, "step", second))
+    places = {
+        f"mul_{call}_{number}": at(
+            number,
+            "mul",
+            module=f"net.{number}",
+            stack=(frames[call], Frame("/model.py", number, inner, "...")),
+        )
+        for call in range(2)
+        for number in range(20)
+    }
+    analysis = placed(script.analysis(), **places)
+    phases = interned(["forward"] * len(analysis.launches))
+    return replace(analysis, launches=replace(analysis.launches, phase=phases))
+
+
+def test_a_model_that_is_called_for_two_halves_costs_the_launches_of_one():
+    found = only(split_batch.RULE, called("a = model(x, t, text)", "b = model(x, t, none)"))
+    assert (found.location.file, found.location.line) == ("/train.py", 7)
+    assert "called 2 times" in found.summary
+    # Half of 40 launches of 10 us, on a CPU 1.45 times as fast
+    assert found.est_saving_ns == pytest.approx(20 * 10 * US / 1.45, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "inner"),
+    [
+        ("a = model(x)", "b = model(a)", "forward"),
+        ("a = model(x)", "b = other(x)", "forward"),
+        ("a = rotate(x)", "b = rotate(y)", "rotate"),
+        ("a = model(x) if flag else model(y)", "b = a * 2", "forward"),
+    ],
+)
+def test_calls_that_need_each_other_and_helpers_are_no_halves(first: str, second: str, inner: str):
+    assert is_silent(split_batch.RULE, called(first, second, inner))
+
+
+def test_calls_of_one_line_and_what_depends_on_them_are_known_by_their_text():
+    assert independent_calls({1: "loss = f(net(a), net(b))"}) == {"net": {1: 2}}
+    steps = {1: "a = net(x)", 2: "y = x - a", 3: "b = net(y)"}
+    assert independent_calls(steps) == {}
+    assert independent_calls({1: "y = net(net(x))"}) == {}
