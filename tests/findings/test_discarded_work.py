@@ -16,8 +16,10 @@ from profiler_ext.findings.code_of_lines import (
 from profiler_ext.findings.rules import (
     discarded_work,
     eager_beside_compiled,
+    frozen_network,
     full_sort,
     gathered_rows,
+    native_convolution,
     one_hot,
     pointwise_convolution,
     rebuilt_constant,
@@ -417,3 +419,61 @@ def test_calls_of_one_line_and_what_depends_on_them_are_known_by_their_text():
     steps = {1: "a = net(x)", 2: "y = x - a", 3: "b = net(y)"}
     assert independent_calls(steps) == {}
     assert independent_calls({1: "y = net(net(x))"}) == {}
+
+
+def depthwise(kernel: str, op: str = "conv2d") -> Analysis:
+    return made(forward("conv", kernel), forward("mul"), conv=at(3, op), mul=at(4))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "remedy"),
+    [
+        ("void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3>", "channels"),
+        ("void at::native::im2col_kernel<float>(long, float const*)", "torch.backends.cudnn"),
+    ],
+)
+def test_convolutions_without_cudnn_are_named_with_their_time(kernel: str, remedy: str):
+    found = only(native_convolution.RULE, depthwise(kernel))
+    assert (found.location.line, found.saving_per) == (3, SavingPer.UNKNOWN)
+    assert found.evidence[1].value == 300 * US
+    assert found.remedy.startswith(remedy)
+
+
+def test_windows_that_a_program_unfolds_itself_and_cudnn_are_none():
+    assert is_silent(
+        native_convolution.RULE, depthwise("void at::native::im2col_kernel<>", "unfold")
+    )
+    assert is_silent(native_convolution.RULE, depthwise(CONVOLVES))
+
+
+def taught(products: int, trained: str = "student") -> Analysis:
+    """Steps of a teacher, which only runs, and a student."""
+    script = Script()
+    for _ in range(3):
+        for _ in range(products):
+            script.launch(GEMM, 100 * US, op="aten::mm")
+        script.launch(GEMM, 300 * US, op="aten::addmm")
+        script.launch(GEMM, 300 * US, op="aten::mm_backward")
+        script.wait()
+        script.end_step()
+    stack = (Frame("/train.py", 9, "step", "wanted = teacher(x)"),)
+    analysis = placed(
+        script.analysis(),
+        mm=at(3, module="teacher.0", stack=stack),
+        addmm=at(4, module="student"),
+        mm_backward=at(4, "mm", Phase.BACKWARD, module=trained),
+    )
+    phases = interned((["forward"] * (products + 1) + ["backward"]) * 3)
+    return replace(analysis, launches=replace(analysis.launches, phase=phases))
+
+
+def test_a_network_without_a_backward_is_named_where_it_is_called():
+    found = only(frozen_network.RULE, taught(6))
+    assert (found.location.file, found.location.line) == ("/train.py", 9)
+    assert [each.value for each in found.evidence] == [6, 600 * US, 600 * US]
+    assert found.saving_per is SavingPer.UNKNOWN
+
+
+def test_a_few_products_and_a_network_that_is_trained_are_none():
+    assert is_silent(frozen_network.RULE, taught(2))
+    assert is_silent(frozen_network.RULE, taught(6, trained="teacher.0"))

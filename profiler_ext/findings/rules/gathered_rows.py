@@ -61,6 +61,7 @@ def _sums(facts: Facts) -> Iterator[_Sum]:
             continue
         own = facts.place(gather)
         is_near = (place.file, place.function) == (own.file, own.function)
+        is_near |= place.module == own.module and bool(own.module)  # a library's functions
         if is_near and place.aten_op in _BETWEEN and between < _MAX_BETWEEN:
             between += 1
             continue
