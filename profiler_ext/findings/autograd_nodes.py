@@ -82,14 +82,15 @@ def backward_of(facts: Facts, ops: Ints, launches: Ints) -> Ints:
     numbered = numbered[events.sequence_number.data[numbered] >= 0]
     numbered = numbered[np.argsort(events.start_ns[numbered], kind="stable")]
     is_made = np.zeros(len(nodes), np.bool_)
-    for op in ops.tolist():
-        own = numbered[events.thread[numbered] == events.thread[op]]
-        starts = events.start_ns[own]
-        bounds = np.searchsorted(starts, [events.start_ns[op], events.end_at(op)])
-        numbers = events.sequence_number.data[own]
+    for thread in np.unique(events.thread[ops]).tolist():
+        own = numbered[events.thread[numbered] == thread]
+        calls = ops[events.thread[ops] == thread]
+        bounds = np.searchsorted(
+            events.start_ns[own], [events.start_ns[calls], events.end_of(calls)]
+        )
         # An op has the number of the node that is made next, by itself or by what follows
-        if bounds[0] < len(own):
-            end = numbers[bounds[1]] if bounds[1] < len(own) else np.iinfo(np.int64).max
-            is_made |= (nodes.sequence >= numbers[bounds[0]]) & (nodes.sequence < end)
-    own: Ints = launches[np.append(is_made, False)[node_around(facts, launches)]]
-    return own
+        numbers = np.append(events.sequence_number.data[own], np.iinfo(np.int64).max)
+        for first, last in numbers[bounds].T.tolist():
+            is_made |= (nodes.sequence >= first) & (nodes.sequence < last)
+    behind: Ints = launches[np.append(is_made, False)[node_around(facts, launches)]]
+    return behind

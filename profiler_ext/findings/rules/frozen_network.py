@@ -53,14 +53,13 @@ def _frozen(facts: Facts) -> Ints:
     phase = launches.phase.where(*_BEHIND)[rows]
     learning = {places[at].module for at in np.unique(facts.main_place[rows[phase]]).tolist()}
     forward = rows[~phase]
-    is_product = facts.of_op(lambda op: _PRODUCES.search(op) is not None)[forward]
-    modules = {
-        places[at].module for at in np.unique(facts.main_place[forward[is_product]]).tolist()
-    }
-    frozen = {module for module in modules if module and module not in learning}
-    own = forward[np.array([places[at].module in frozen for at in facts.main_place[forward]], bool)]
-    products = own[facts.of_op(lambda op: _PRODUCES.search(op) is not None)[own]]
-    return own if facts.launches_per_step(products) >= _MIN_PRODUCTS else own[:0]
+    is_product = facts.of_op(lambda op: _PRODUCES.search(op) is not None)
+    at = facts.main_place[forward[is_product[forward]]]
+    modules = {places[each].module for each in np.unique(at).tolist()} - learning
+    is_frozen = np.array([each.module in modules and bool(each.module) for each in places])
+    own: Ints = forward[is_frozen[facts.main_place[forward]]]
+    is_network = facts.launches_per_step(own[is_product[own]]) >= _MIN_PRODUCTS
+    return own if is_network else own[:0]
 
 
 RULE = Rule(
