@@ -40,6 +40,7 @@ from profiler_ext.findings.groups import (
     saved_by_graphs_ns,
 )
 from profiler_ext.findings.rule import Candidate
+from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Interned, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
@@ -179,6 +180,7 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     yield from in_model
     yield from _looping_ops(facts, eager)
     yield from _constants(facts, eager)
+    yield from _pageable_copies(facts)
     yield from _reads(facts, eager, [each.waits for each in in_model if each.waits is not None])
 
 
@@ -260,6 +262,21 @@ def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGrou
         reads = eager[flag_rows(_ops(facts, eager), lambda name: name == _READ)]
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
         yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
+
+
+def _pageable_copies(facts: Facts) -> Iterator[LaunchGroup]:
+    """Yield the waits for copies to the device from memory that is not pinned."""
+    if facts.replay is None:
+        return
+    is_copy = facts.named(lambda name: classify.pageable_copy(name) == "HtoD")
+    copies = np.flatnonzero(facts.in_steps(is_copy))
+    every, op = facts.replay.waits, facts.launches.op_event.filled(-1)
+    ends_ns = np.append(facts.analysis.recording.trace.events.end_ns, 0)[op]
+    in_op = every.start_ns < np.append(ends_ns, 0)[every.last_launch]
+    waits = ~every.is_for_value & np.isin(every.last_launch, copies) & in_op
+    if waits.any():
+        count, where = facts.launches_per_step(copies), location_of(facts.place(int(copies[0])))
+        yield LaunchGroup(Kind.COPIES, where, copies, count, 1.0, 1.0, waits)
 
 
 def _without_op(facts: Facts, launches: Ints) -> Floats:

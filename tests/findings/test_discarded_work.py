@@ -398,7 +398,7 @@ def test_a_model_that_is_called_for_two_halves_costs_the_launches_of_one():
     assert (found.location.file, found.location.line) == ("/train.py", 7)
     assert "called 2 times" in found.summary
     # Half of 40 launches of 10 us, on a CPU 1.45 times as fast
-    assert found.est_saving_ns == pytest.approx(20 * 10 * US / 1.45, rel=0.1)
+    assert found.est_saving_ns == pytest.approx(20 * 10 * US / 1.45, rel=0.2)
 
 
 @pytest.mark.parametrize(
