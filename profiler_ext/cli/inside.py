@@ -1,0 +1,250 @@
+"""``profiler-ext inside``: measures which of the fused lines takes a kernel's time."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_ext.cli.common import (
+    DEFAULT,
+    Parser,
+    add_folder,
+    add_format,
+    positive_int,
+    print_answer,
+    print_line,
+    print_message,
+)
+from profiler_ext.errors import UsageError
+from profiler_ext.run.program import Program
+from profiler_ext.run.request import Request, StepOn
+
+if TYPE_CHECKING:
+    from profiler_ext.exporters.json_output.documents import InsideAnswer
+    from profiler_ext.inside.child import Result, Task
+
+HELP = "measure which fused line takes a kernel's time"
+
+_MOST, _LIMIT_S, _TIMEOUT_S = 10, 120.0, 1800.0
+_PYTHON = re.compile(r"python[\d.]*")
+_WIDTH = 120
+
+
+def add_options(parser: Parser) -> None:
+    """Add the command's options."""
+    parser.usage = "profiler-ext inside [OPTION ...] NAME -- SCRIPT [ARGUMENT ...]"
+    parser.description = (
+        "Run an unmodified script in a child process with an empty compile cache, record it, and "
+        "then launch a generated kernel alone, whole and with the work of each line taken out. "
+        "The measured shares replace the cost model's in the session's reports."
+    )
+    parser.takes_program = True
+    parser.add_argument(
+        "name", metavar="NAME", help="a kernel, or FILE:LINE for all kernels that compute it"
+    )
+    parser.add_argument(
+        "--kernels", type=positive_int, default=_MOST, metavar="N",
+        help=f"kernels at most, those that take most time {DEFAULT}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit", type=float, default=_LIMIT_S, metavar="S",
+        help=f"seconds for them, after the script {DEFAULT}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=float, default=_TIMEOUT_S, metavar="S",
+        help=f"seconds after which the child is ended {DEFAULT}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--step-on",
+        default="",
+        metavar="WHAT",
+        help="what ends a step, as of `profiler-ext run` (default: as there)",
+    )
+    add_folder(parser)
+    add_format(parser, ("text", "json"))
+    parser.show_examples(
+        ("the kernels of a line", "profiler-ext inside gpt.py:48 -- train.py --lr 3e-4"),
+        ("one kernel", "profiler-ext inside triton_per_fused_add_native_layer_norm_2 -- train.py"),
+    )
+    parser.set_defaults(command=_inside, program=[])
+
+
+def _inside(options: argparse.Namespace) -> int:
+    from profiler_ext.exporters.views.inside import inside_lines, summary
+
+    program = _program(options)
+    began_ns = time.monotonic_ns()
+    result, notes = _measured(options, program)
+    answer = _kept(options, program, result, notes, time.monotonic_ns() - began_ns)
+    if options.format == "json":
+        print_answer(answer, options)
+        return 0
+    width = min(shutil.get_terminal_size().columns, _WIDTH)
+    for line in inside_lines(answer, width):
+        print_line(line)
+    print_line("")
+    print_line(summary(answer.kernels))
+    for note in answer.notes:
+        print_line(note)
+    print_line(f"written to {options.output}: inside.json, inside.log (what the script printed)")
+    return 0
+
+
+def _program(options: argparse.Namespace) -> Program:
+    """Read the words after ``--``, and check the options."""
+    words = list(options.program)
+    if words and _PYTHON.fullmatch(Path(words[0]).name):
+        del words[0]
+    if not words:
+        raise UsageError(
+            f"name the script after --: profiler-ext inside {options.name} -- train.py"
+        )
+    if Path(words[0]).name == "torchrun":
+        raise UsageError("inside measures one process; give the script itself, without torchrun")
+    is_module = words[:1] == ["-m"]
+    program = Program(words[is_module], tuple(words[is_module + 1 :]), is_module)
+    try:
+        step_on = StepOn.parsed(options.step_on) if options.step_on else StepOn()
+    except ValueError:
+        raise UsageError(f"--step-on {options.step_on} is not understood; see run --help") from None
+    Request(program, options.output, step_on=step_on).check()
+    return program
+
+
+def _measured(options: argparse.Namespace, program: Program) -> tuple[Result, list[str]]:
+    """Run the child; a session that it recorded is kept where the folder has none."""
+    import msgspec
+
+    from profiler_ext.exporters.formats import FILE_NAME as SESSION
+    from profiler_ext.file_io import temporary_folder
+    from profiler_ext.inside.child import Result, Task
+
+    options.output.mkdir(parents=True, exist_ok=True)
+    log = options.output / "inside.log"
+    with temporary_folder("no child can be run") as folder:
+        task = Task(
+            words=[program.target, *program.arguments],
+            is_module=program.is_module,
+            query=options.name,
+            most=options.kernels,
+            limit_s=options.limit,
+            step_on=options.step_on,
+            session=str(folder / "session"),
+            result=str(folder / "result"),
+        )
+        error = _run(task, folder, log, options.timeout)
+        path = folder / "result"
+        if not path.is_file():
+            raise UsageError(f"the script ended before it was measured: {error}; see {log}")
+        result = msgspec.json.decode(path.read_bytes(), type=Result)
+        if result.error:
+            raise UsageError(f"{result.error}; what the script printed is in {log}")
+        if options.force or not (options.output / SESSION).exists():
+            _move(folder / "session", options.output)
+            return result, []
+        return result, _unknown_graphs(result, options.output)
+
+
+def _run(task: Task, folder: Path, log: Path, timeout_s: float) -> str:
+    """Run the child to its end; returns why it has no result, if so."""
+    import msgspec
+
+    from profiler_ext import autostart
+    from profiler_ext.trials.measuring import end_group, wait_for_result
+
+    path = folder / "task.json"
+    path.write_bytes(msgspec.json.encode(task))
+    environment = {
+        **os.environ,
+        autostart.VARIABLE: "0",
+        # What a cache answers is not generated, and then no line's node is seen
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }
+    command = [sys.executable, "-m", "profiler_ext.inside.child", str(path)]
+    print_message(
+        f"runs {' '.join(task.words)} once with an empty compile cache, and then its kernels alone"
+    )
+    with log.open("wb") as printed:
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            start_new_session=True,
+        )
+        try:
+            is_late = wait_for_result(child, timeout_s, folder)
+        finally:  # also when a signal ends the command
+            end_group(child)
+    return (
+        f"it was ended after {timeout_s:g} s (--timeout)"
+        if is_late
+        else (f"it exited with {child.returncode}")
+    )
+
+
+def _move(session: Path, folder: Path) -> None:
+    for each in session.iterdir():
+        target = folder / each.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        shutil.move(each, target)
+
+
+def _unknown_graphs(result: Result, folder: Path) -> list[str]:
+    """Say which kernels are of graphs that the session in the folder does not have."""
+    from profiler_ext.sessions.session import load
+
+    known = {each.record.digest for each in load(folder).recording.graphs}
+    lost = [
+        each.kernel
+        for each in result.kernels
+        if each.sites and known.isdisjoint(site.graph for site in each.sites)
+    ]
+    if not lost:
+        return []
+    return [
+        f"{len(lost)} kernels are of graphs that the session in {folder} does not have: its "
+        "program, its shapes or its torch were others; --force records it again"
+    ]
+
+
+def _kept(
+    options: argparse.Namespace,
+    program: Program,
+    result: Result,
+    notes: Sequence[str],
+    duration_ns: int,
+) -> InsideAnswer:
+    """Write what was measured next to the session, with what was measured of it before."""
+    import msgspec
+
+    from profiler_ext.exporters.json_output.documents import InsideAnswer
+    from profiler_ext.exporters.views.inside import FILE_NAME, inside_of
+    from profiler_ext.file_io import replacing
+
+    module = ["-m"] if program.is_module else []
+    answer = InsideAnswer(
+        command=[*module, program.target, *program.arguments],
+        query=options.name,
+        device=result.device,
+        duration_ns=duration_ns,
+        kernels=result.kernels,
+        notes=list(notes),
+    )
+    before = None if options.force else inside_of(options.output)
+    again = {each.text for each in answer.kernels}
+    others = [each for each in (before.kernels if before else []) if each.text not in again]
+    whole = msgspec.structs.replace(answer, kernels=[*answer.kernels, *others])
+    with replacing(options.output / FILE_NAME) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
+    return answer
