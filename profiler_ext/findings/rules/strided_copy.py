@@ -40,6 +40,7 @@ _REMEDY = {
     "F.linear does",
     _POINT: "leave the copy out: shapes with ones (unsqueeze, expand) broadcast in pointwise ops",
 }
+_SUMMARY = {_POINT: "a tensor is repeated that a pointwise op would broadcast"}
 _MAX_LINES = 3  # from a copy to the views whose gradient it makes a copy, too
 
 
@@ -129,7 +130,9 @@ def _candidate(facts: Facts, copies: Ints, reader: str) -> Candidate:
     removal_saving_ns = facts.removed_per_step_ns(launches)
     times = (("they take", copies), ("copies of their gradients take", gradients))
     return Candidate(
-        summary=f"copies to make contiguous what {reader} reads by its strides",
+        summary=_SUMMARY.get(
+            reader, f"copies to make contiguous what {reader} reads by its strides"
+        ),
         est_saving_ns=removal_saving_ns,
         confidence=Confidence.ESTIMATED,
         remedy=_REMEDY[reader],
