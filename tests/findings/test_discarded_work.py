@@ -125,7 +125,7 @@ def test_parametrizations_of_inference_are_computed_once():
 def test_adapters_of_inference_are_merged_with_what_adds_their_result(path: str):
     found = only(unmerged_weight.RULE, weights(path, beside="q_proj"))
     assert found.est_saving_ns == 600 * US
-    assert "merge" in found.remedy
+    assert "merge_and_unload" in found.remedy
     assert only(unmerged_weight.RULE, weights(path)).est_saving_ns == 300 * US
 
 

@@ -1,4 +1,4 @@
-"""The rule for weights that each call of inference computes again, or runs beside the layer."""
+"""The rule for weights that each call of inference computes again, or runs next to the layer."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
     }
     beside = _rows(facts, facts.mainly(lambda place: _is_beside(place, adapters)))
     if len(beside):
-        summary = "inference runs adapters of low rank beside their layers"
-        remedy = "merge each adapter into its layer's weight once (PEFT: merge_and_unload())"
+        summary = "inference runs products of low rank (LoRA) next to layers"
+        remedy = "add each to its layer's weight once (PEFT: merge_and_unload())"
         yield removal(facts, beside, summary, remedy, with_python=True)
 
 
@@ -67,15 +67,15 @@ RULE = Rule(
     name="unmerged_weight",
     title="Weights that inference could merge once",
     means="Nothing is trained, and each call computes weights from others (a parametrization such "
-    "as `weight_norm`), or runs an adapter of low rank (LoRA) beside its layer. Modules of "
-    "adapters are known by their names.",
+    "as `weight_norm`), or runs two products of low rank (LoRA) next to each layer. Modules of "
+    "LoRA are known by their names.",
     because="While weights change, they have to be computed in each call. In inference they do "
-    "not: the same numbers are computed again, with launches that are short beside what Python "
-    "takes for them. An adapter adds two products and a sum over all activations to each layer.",
+    "not: the same numbers are computed again, and Python takes longer than the kernels do. "
+    "LoRA adds two products and a sum over all activations to each layer.",
     remedy="`torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')` (or "
     "`remove_weight_norm`) once; `parametrize.cached()` where weights change between calls. "
-    "`merge_and_unload()` of PEFT adds adapters to the weights; keep them apart only to swap them "
-    "often.",
+    "`merge_and_unload()` of PEFT adds what it learned to the weights; keep it apart only to swap "
+    "it often.",
     saving="Time of these launches on the critical path; if the CPU is behind, how much shorter "
     "the step is in a replay without them and the Python before them.",
     judge=_judge,
