@@ -20,6 +20,24 @@ FILE_NAME = "inside.json"
 _MAX_BYTES = 64 * 1024 * 1024
 _NUMBERS = "{:>9}  {:>9}  {:>6}  {:>6}  "
 _HEADS = ("without", "saves", "share", "model")
+_SAMPLED = "{:>9}  {:>6}  {:>6}  {:20}  "
+_SAMPLED_HEADS = ("time", "share", "model", "waits for")
+# The words of Nsight Compute's guide for the reasons of stalls; others keep their names.
+_WAITS = {
+    "long_scoreboard": "memory",
+    "lg_throttle": "the memory queue",
+    "short_scoreboard": "on-chip memory",
+    "mio_throttle": "the on-chip queue",
+    "barrier": "a barrier",
+    "membar": "a memory barrier",
+    "math_pipe_throttle": "a busy pipe",
+    "wait": "a fixed latency",
+    "no_instructions": "instructions",
+    "branch_resolving": "a branch",
+    "drain": "stores at its end",
+    "imc_miss": "a constant",
+}
+_ISSUED = ("selected", "not_selected")  # the warp could go on
 _LEAST_NAME, _MOST_NAME = 12, 24
 
 
@@ -55,6 +73,8 @@ def _kernel_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
     yield f"  {in_step} in the step ({launches})"
     if kernel.whole_ns is not None:
         yield f"  {_alone(kernel)}"
+    if kernel.samples is not None:
+        yield f"  by {kernel.samples:,} samples of its instructions in the step"
     if any(each.saved_ns is not None or each.time_ns for each in kernel.parts):
         yield from _part_lines(kernel, width)
     if kernel.reason:
@@ -76,10 +96,11 @@ def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
     room = min(max(map(len, names), default=0), _MOST_NAME)
     name_width = max(room, _LEAST_NAME)
     is_sampled = kernel.route is InsideRoute.SAMPLES
-    heads = ("", "time", *_HEADS[2:]) if is_sampled else _HEADS
-    yield f"  {_NUMBERS.format(*heads)}{'line':{name_width}}  code".rstrip()
+    columns = _SAMPLED if is_sampled else _NUMBERS
+    heads = columns.format(*(_SAMPLED_HEADS if is_sampled else _HEADS))
+    yield f"  {heads}{'line':{name_width}}  code".rstrip()
     for part, name in zip(kernel.parts, names, strict=True):
-        numbers = _NUMBERS.format(*_numbers(kernel, part))
+        numbers = columns.format(*(_sampled if is_sampled else _numbers)(kernel, part))
         line = f"  {numbers}{formatting.path_end(name, name_width):{name_width}}  "
         yield formatting.start(line + printable(_what(part)), width).rstrip()
     if kernel.hidden_ns and kernel.whole_ns:
@@ -89,16 +110,32 @@ def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
 
 
 def _numbers(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str, str, str]:
-    share = formatting.percent_text(part.time_ns, kernel.step_ns) if part.time_ns else ""
-    model = "" if part.modelled_share is None else f"{100 * part.modelled_share:.1f}%"
-    if kernel.route is InsideRoute.SAMPLES:
-        return "", formatting.time_text(part.time_ns), share, model
+    share, model = _shares(kernel, part)
     if part.saved_ns is None or kernel.whole_ns is None:
         return "", "", share, model
     without = formatting.time_text(max(kernel.whole_ns - part.saved_ns, 0))
     is_noise = (part.saved_low_ns or 0) <= 0
     saves = "nothing" if is_noise else formatting.time_text(part.saved_ns)
     return without, saves, share, model
+
+
+def _sampled(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str, str, str]:
+    share, model = _shares(kernel, part)
+    return formatting.time_text(part.time_ns), share, model, _wait(part)
+
+
+def _shares(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str]:
+    share = formatting.percent_text(part.time_ns, kernel.step_ns) if part.time_ns else ""
+    return share, "" if part.modelled_share is None else f"{100 * part.modelled_share:.1f}%"
+
+
+def _wait(part: KernelPart) -> str:
+    """The largest reason why a part's instructions were not issued, with its share."""
+    waits = [each for each in part.stalls if each[0] not in _ISSUED]
+    if not waits:
+        return ""
+    reason, time_ns = waits[0]
+    return f"{_WAITS.get(reason, printable(reason))} {100 * time_ns / part.time_ns:.0f}%"
 
 
 def _name(part: KernelPart) -> str:
@@ -108,6 +145,8 @@ def _name(part: KernelPart) -> str:
 
 
 def _what(part: KernelPart) -> str:
+    if not part.nodes:
+        return part.reason
     nodes = ", ".join(part.nodes)
     text = f"{part.code}  [{nodes}]" if part.code else nodes
     return f"{text}: {part.reason}" if part.reason else text
