@@ -47,7 +47,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 def _sums(facts: Facts) -> Iterator[_Sum]:
     """Yield the pairs of lines of one function, of which the one adds what the other gathers."""
     launches = facts.launches
-    is_eager = launches.scope.where(Scope.EAGER) & launches.phase.where(Phase.FORWARD)
+    is_eager = launches.scope.where(Scope.EAGER)
+    is_eager &= launches.phase.where(Phase.FORWARD, Phase.OTHER)  # or outside of a module
     rows = np.flatnonzero(facts.in_steps(is_eager & (facts.main_place >= 0)))
     rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
     pairs: dict[tuple[str | None, int | None, int | None, bool], list[tuple[int, int]]] = {}

@@ -69,7 +69,8 @@ RULE = Rule(
     because="`loss.backward(retain_graph=True)` for each of several losses computes the gradients "
     "of the layers that they share once for each. Gradients are sums: one backward of the sum of "
     "the losses computes the same.",
-    remedy="Add the losses and call `backward()` once. Where each loss's gradient is needed by "
+    remedy="Add the losses and call `backward()` once, or detach what a loss does not train "
+    "(`critic(fake.detach())`). Where each loss's gradient is needed by "
     "itself, to weigh tasks for example, take it of the last shared activation, not of all layers. "
     "Gradients of gradients (`create_graph=True`) need the first backward and are not reported.",
     saving="Time of all runs after the first, with the additions to the parameters' gradients that "
