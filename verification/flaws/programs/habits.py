@@ -291,7 +291,7 @@ def critics_one_by_one(flawed: bool, sizes: Sizes) -> Step:
     optimizer = fused_adamw(critics)
 
     def step() -> Tensor:
-        for _ in range(4):
+        for _ in range(2):
             with torch.no_grad():
                 wanted = rewards + 0.99 * targets(following).amin(0)
             loss = (critics(state) - wanted).square().mean(1).sum()
