@@ -190,15 +190,14 @@ class DenseHead(nn.Module):
 ALPHA = 0.25
 
 
-def sigmoid_focal_loss(inputs: Tensor, targets: Tensor) -> Tensor:
+def focal_loss(scores: Tensor, targets: Tensor) -> Tensor:
     """Cross entropy that counts what is easy less."""
-    p = torch.sigmoid(inputs)  # flaw: focal_loss_eager
     # flaw in the next line: focal_loss_eager
-    ce_loss = F.binary_cross_entropy_with_logits(inputs, targets, reduction="none")
-    p_t = p * targets + (1 - p) * (1 - targets)  # flaw: focal_loss_eager
-    loss = ce_loss * ((1 - p_t) ** 2)  # flaw: focal_loss_eager
-    alpha_t = ALPHA * targets + (1 - ALPHA) * (1 - targets)  # flaw: focal_loss_eager
-    return (alpha_t * loss).mean()  # flaw: focal_loss_eager
+    entropy = F.binary_cross_entropy_with_logits(scores, targets, reduction="none")
+    likely = scores.sigmoid()  # flaw: focal_loss_eager
+    wrong = likely * (1 - targets) + (1 - likely) * targets  # flaw: focal_loss_eager
+    weight = ALPHA * targets + (1 - ALPHA) * (1 - targets)  # flaw: focal_loss_eager
+    return (weight * wrong.square() * entropy).mean()  # flaw: focal_loss_eager
 
 
 def focal_loss_eager(flawed: bool, sizes: Sizes) -> Step:
@@ -210,7 +209,7 @@ def focal_loss_eager(flawed: bool, sizes: Sizes) -> Step:
         shape = model(images).shape
     targets = (seeded(lambda: torch.rand(shape), sizes) < 0.001).float()
     optimizer = fused_adamw(model)
-    loss_of = sigmoid_focal_loss if flawed else compiled(copied(sigmoid_focal_loss), sizes)
+    loss_of = focal_loss if flawed else compiled(copied(focal_loss), sizes)
 
     def step() -> Tensor:
         optimizer.zero_grad()

@@ -90,12 +90,12 @@ def guidance_in_two_passes(flawed: bool, sizes: Sizes) -> Step:
         x = noise
         for _ in range(4):
             if flawed:
-                out = model(x, text)  # flaw: guidance_in_two_passes
-                out_uncond = model(x, nothing)  # flaw: guidance_in_two_passes
+                guided = model(x, text)  # flaw: guidance_in_two_passes
+                free = model(x, nothing)  # flaw: guidance_in_two_passes
             else:
                 both = model(torch.cat((x, x)), torch.cat((text, nothing)))
-                out, out_uncond = both.chunk(2)
-            x = x - 0.1 * (out_uncond + 2.5 * (out - out_uncond))
+                guided, free = both.chunk(2)
+            x = x - 0.1 * (free + 2.5 * (guided - free))
         return x.float().abs().mean()
 
     return Step(step)
