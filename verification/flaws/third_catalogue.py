@@ -1,8 +1,9 @@
 """The third collection of flaws, which no rule was written for.
 
-It was made by somebody who had read the programs and names of the first two, and neither the rules
-nor what they say of those. Its causes are the ones that guides and threads name again and again;
-its models and the form of its code are others.
+It was made by somebody who had read the programs of the first two and not the rules, but who saw
+the names of some rules that `accepted.json` lists and the summary of the results. Its causes are
+the ones that guides and threads name again and again; its models and the form of its code are
+others.
 """
 
 from __future__ import annotations
