@@ -20,7 +20,8 @@ FILE_NAME = "inside.json"
 _MAX_BYTES = 64 * 1024 * 1024
 _NUMBERS = "{:>9}  {:>9}  {:>6}  {:>6}  "
 _HEADS = ("without", "saves", "share", "model")
-_LEAST_NAME, _MOST_NAME = 12, 24
+_LEAST_NAME, _NARROW_NAME, _WIDE_NAME = 6, 12, 24
+_WIDE = 100
 
 
 def inside_of(session: Path) -> InsideAnswer | None:
@@ -72,16 +73,21 @@ def _alone(kernel: MeasuredKernel) -> str:
 
 
 def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
-    names = [_name(each) for each in kernel.parts]
-    room = min(max(map(len, names), default=0), _MOST_NAME)
-    name_width = max(room, _LEAST_NAME)
+    nodes = [", ".join(each.nodes) for each in kernel.parts]
+    places = [_place(each) for each in kernel.parts]
+    most = _WIDE_NAME if width >= _WIDE else _NARROW_NAME
+    node_width, place_width = (
+        min(max(*map(len, names), _LEAST_NAME), most) for names in (nodes, places)
+    )
     is_sampled = kernel.route is InsideRoute.SAMPLES
     heads = ("", "time", *_HEADS[2:]) if is_sampled else _HEADS
-    yield f"  {_NUMBERS.format(*heads)}{'line':{name_width}}  code".rstrip()
-    for part, name in zip(kernel.parts, names, strict=True):
-        numbers = _NUMBERS.format(*_numbers(kernel, part))
-        line = f"  {numbers}{formatting.path_end(name, name_width):{name_width}}  "
-        yield formatting.start(line + printable(_what(part)), width).rstrip()
+    numbers = _NUMBERS.format(*heads)
+    yield f"  {numbers}{'node':{node_width}}  {'line':{place_width}}  code"
+    for part, node, place in zip(kernel.parts, nodes, places, strict=True):
+        names = f"{formatting.start(node, node_width):{node_width}}  "
+        names += f"{formatting.path_end(place, place_width):{place_width}}  "
+        line = f"  {_NUMBERS.format(*_numbers(kernel, part))}{names}"
+        yield formatting.start(line + printable(part.reason or part.code or ""), width).rstrip()
     if kernel.hidden_ns and kernel.whole_ns:
         hidden = formatting.time_text(kernel.hidden_ns)
         percent = formatting.percent_text(kernel.hidden_ns, kernel.whole_ns)
@@ -96,21 +102,12 @@ def _numbers(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str, str, s
     if part.saved_ns is None or kernel.whole_ns is None:
         return "", "", share, model
     without = formatting.time_text(max(kernel.whole_ns - part.saved_ns, 0))
-    is_noise = (part.saved_low_ns or 0) <= 0
-    saves = "nothing" if is_noise else formatting.time_text(part.saved_ns)
+    saves = formatting.time_text(part.known_saved_ns) if part.known_saved_ns else "nothing"
     return without, saves, share, model
 
 
-def _name(part: KernelPart) -> str:
-    if part.file is None or part.line is None:
-        return ", ".join(part.nodes)
-    return f"{Path(part.file).name}:{part.line}"
-
-
-def _what(part: KernelPart) -> str:
-    nodes = ", ".join(part.nodes)
-    text = f"{part.code}  [{nodes}]" if part.code else nodes
-    return f"{text}: {part.reason}" if part.reason else text
+def _place(part: KernelPart) -> str:
+    return "" if part.file is None or part.line is None else f"{Path(part.file).name}:{part.line}"
 
 
 def summary(kernels: Sequence[MeasuredKernel]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -89,16 +90,25 @@ def parts_of(chosen: ChosenKernel) -> list[KernelPart]:
     for number, line in enumerate(chosen.source.lines, start=1):
         if line.part is LinePart.NODE and line.nodes:
             lines.setdefault(line.nodes, []).append(number)
-    return [_part(chosen, nodes, numbers) for nodes, numbers in lines.items()]
+    count = Counter(node for nodes in lines for node in nodes)
+    weights = {
+        node: weight / max(count[node], 1) / max(sum(chosen.site.weights), 1)
+        for node, weight in zip(chosen.site.nodes, chosen.site.weights, strict=True)
+    }
+    return [_part(chosen, nodes, numbers, weights) for nodes, numbers in lines.items()]
 
 
-def _part(chosen: ChosenKernel, nodes: tuple[str, ...], lines: Sequence[int]) -> KernelPart:
-    weights = dict(zip(chosen.site.nodes, chosen.site.weights, strict=True))
+def _part(
+    chosen: ChosenKernel,
+    nodes: tuple[str, ...],
+    lines: Sequence[int],
+    weights: Mapping[str, float],
+) -> KernelPart:
     place = next((chosen.places[each] for each in nodes if each in chosen.places), None)
     return KernelPart(
         nodes,
         tuple(lines),
-        modelled_share=sum(weights.get(node, 0) for node in nodes) / max(sum(weights.values()), 1),
+        modelled_share=sum(weights.get(node, 0.0) for node in nodes),
         file=None if place is None else place.file,
         line=None if place is None else place.line,
         code=None if place is None else place.code,
@@ -229,8 +239,7 @@ def _with_shares(
     is_cold: bool,
 ) -> MeasuredKernel:
     """Scale what each part saves so that they add up to the launch in the step."""
-    # What is within its noise is no time that is known
-    weights = [each.saved_ns or 0 if (each.saved_low_ns or 0) > 0 else 0 for each in parts]
+    weights = [each.known_saved_ns for each in parts]
     reason = _why_modelled(chosen, parts, weights, whole_ns)
     times_ns = apportioned(chosen.step_ns, weights) if any(weights) else [0] * len(parts)
     timed = [replace(each, time_ns=time_ns) for each, time_ns in zip(parts, times_ns, strict=True)]
@@ -265,7 +274,7 @@ def _why_modelled(
     apart = max(whole_ns / chosen.step_ns, chosen.step_ns / whole_ns)
     if apart > _MOST_APART:
         return "alone it takes another time than in the step"
-    if sum(weights) < _LEAST_EXPLAINED * whole_ns:
+    if len(parts) > 1 and sum(weights) < _LEAST_EXPLAINED * whole_ns:
         return "its lines hide behind each other: no single one takes the time"
     return ""
 
