@@ -26,6 +26,7 @@ from profiler_ext.records.evidence import (
 )
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.inside import InsideRoute
+from profiler_ext.records.kernel_lines import KernelLineEvidence, LinePart
 from profiler_ext.records.vocabulary import (
     NOTHING,
     BreakdownCategory,
@@ -81,6 +82,8 @@ VOCABULARIES: tuple[type[Term], ...] = (
     CacheAnswer,
     FusionBarrier,
     InsideRoute,
+    LinePart,
+    KernelLineEvidence,
     IdleCause,
     Account,
     Match,
@@ -112,6 +115,8 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     CacheAnswer: ("What a cache answers", "The answer"),
     InsideRoute: ("How the time inside a kernel is measured", "What a line takes"),
     FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
+    LinePart: ("What a line or an instruction of a kernel does", "It"),
+    KernelLineEvidence: ("How the op of a kernel's line is known", "The line"),
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
     Match: ("How the two sides of a comparison match", "The row"),
     Verdict: ("What a difference came to", "The row"),
@@ -128,6 +133,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
         *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
         *(FusionBarrier, InsideRoute),
+        *(FusionBarrier, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
         *(Account, Match, Verdict, Outcome),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,9 +18,7 @@ from profiler_ext.records.inside import (
     InsideRoute,
     KernelPart,
     MeasuredKernel,
-    MeasuredSite,
     apportioned,
-    times_of_nodes,
 )
 from profiler_ext.records.kernel_lines import LinePart
 from profiler_ext.torch_compat.names import running_names
@@ -90,29 +87,7 @@ def parts_of(chosen: ChosenKernel) -> list[KernelPart]:
     for number, line in enumerate(chosen.source.lines, start=1):
         if line.part is LinePart.NODE and line.nodes:
             lines.setdefault(line.nodes, []).append(number)
-    count = Counter(node for nodes in lines for node in nodes)
-    weights = {
-        node: weight / max(count[node], 1) / max(sum(chosen.site.weights), 1)
-        for node, weight in zip(chosen.site.nodes, chosen.site.weights, strict=True)
-    }
-    return [_part(chosen, nodes, numbers, weights) for nodes, numbers in lines.items()]
-
-
-def _part(
-    chosen: ChosenKernel,
-    nodes: tuple[str, ...],
-    lines: Sequence[int],
-    weights: Mapping[str, float],
-) -> KernelPart:
-    place = next((chosen.places[each] for each in nodes if each in chosen.places), None)
-    return KernelPart(
-        nodes,
-        tuple(lines),
-        modelled_share=sum(weights.get(node, 0.0) for node in nodes),
-        file=None if place is None else place.file,
-        line=None if place is None else place.line,
-        code=None if place is None else place.code,
-    )
+    return [chosen.part(nodes, numbers) for nodes, numbers in lines.items()]
 
 
 def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _Variants:
@@ -243,7 +218,7 @@ def _with_shares(
     reason = _why_modelled(chosen, parts, weights, whole_ns)
     times_ns = apportioned(chosen.step_ns, weights) if any(weights) else [0] * len(parts)
     timed = [replace(each, time_ns=time_ns) for each, time_ns in zip(parts, times_ns, strict=True)]
-    sites = () if reason else _sites(chosen, timed)
+    sites = () if reason else chosen.times_of_sites(timed)
     if not (reason or sites):
         reason = "its lines are of other nodes than its call sites"
     return MeasuredKernel(
@@ -281,22 +256,6 @@ def _why_modelled(
 
 def _is_lost(part: KernelPart) -> bool:
     return part.reason != NOTHING_TO_TAKE_OUT
-
-
-def _sites(chosen: ChosenKernel, parts: Sequence[KernelPart]) -> tuple[MeasuredSite, ...]:
-    """Return what each node takes at each call site; none where one does not fit."""
-    sites = list[MeasuredSite]()
-    for each in chosen.sites:
-        times = [
-            (tuple(dict.fromkeys(n for at in part.lines for n in each.source.line(at).nodes)),
-             part.time_ns)
-            for part in parts
-        ]  # fmt: skip
-        of_nodes = times_of_nodes(each.site.nodes, times)
-        if of_nodes is None:
-            return ()
-        sites.append(MeasuredSite(each.graph, each.site.ordinal, each.site.nodes, of_nodes))
-    return tuple(sites)
 
 
 def _unmeasured(variants: _Variants, reason: str) -> MeasuredKernel:

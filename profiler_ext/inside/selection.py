@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.explain.subjects import Kind, Subject, resolve_subject
 from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.inside import KernelPart, MeasuredSite, times_of_nodes
 from profiler_ext.records.kernel_lines import KernelSource
 from profiler_ext.records.provenance import CallSite
 
@@ -47,6 +49,39 @@ class ChosenKernel:
     def kernel(self) -> str:
         """Inductor's name of it."""
         return self.source.kernel
+
+    def part(self, nodes: tuple[str, ...], lines: Iterable[int]) -> KernelPart:
+        """Return lines that compute nodes of the first site, not measured yet."""
+        # Of a node that several parts compute, each has an even share by the model
+        computed = {line.nodes for line in self.source.lines}
+        count = Counter(node for together in computed for node in together)
+        weights = dict(zip(self.site.nodes, self.site.weights, strict=True))
+        modelled = sum(weights.get(node, 0) / max(count[node], 1) for node in nodes)
+        modelled /= max(sum(weights.values()), 1)
+        place = next((self.places[each] for each in nodes if each in self.places), None)
+        return KernelPart(
+            nodes,
+            tuple(lines),
+            modelled_share=modelled,
+            file=None if place is None else place.file,
+            line=None if place is None else place.line,
+            code=None if place is None else place.code,
+        )
+
+    def times_of_sites(self, parts: Sequence[KernelPart]) -> tuple[MeasuredSite, ...]:
+        """Return what each node takes at each call site; none where one does not fit."""
+        sites = list[MeasuredSite]()
+        for each in self.sites:
+            times = [
+                (tuple(dict.fromkeys(n for at in part.lines for n in each.source.line(at).nodes)),
+                 part.time_ns)
+                for part in parts
+            ]  # fmt: skip
+            of_nodes = times_of_nodes(each.site.nodes, times)
+            if of_nodes is None:
+                return ()
+            sites.append(MeasuredSite(each.graph, each.site.ordinal, each.site.nodes, of_nodes))
+        return tuple(sites)
 
 
 def chosen_kernels(

@@ -35,7 +35,9 @@ class KernelPart:
     saved_ns: float | None = None
     saved_low_ns: float | None = None
     saved_high_ns: float | None = None
-    reason: str = ""  # why it was not measured
+    reason: str = ""  # why it was not measured, or what lines do that compute no node
+    # By samples, the reasons why its instructions were not issued, and the time of each
+    stalls: tuple[tuple[str, int], ...] = ()
     modelled_share: float | None = None  # its share by the cost model, 0 to 1
     # Where the model says what the first of its nodes computes
     file: str | None = None
@@ -75,6 +77,7 @@ class MeasuredKernel:
     sites: tuple[MeasuredSite, ...] = ()
     text: str = ""  # the kernel's source
     reason: str = ""  # why the cost model's shares stay
+    samples: int | None = None  # as many were taken of it, where it was sampled
 
     @property
     def hidden_ns(self) -> float | None:
