@@ -116,7 +116,7 @@ def test_a_launch_in_a_graph_carries_graph_call_site_and_source():
         "evidence": "call_order",
         "mechanism": "own_stack",
         "gap": pd.NA,
-        "share_evidence": "cost_model",
+        "share_evidence": pd.NA,
         **dict.fromkeys(OF_LAUNCHES, pd.NA),
         "unit": "fp32",
         "unit_evidence": "generated",
