@@ -132,8 +132,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
-        *(FusionBarrier, InsideRoute),
-        *(FusionBarrier, LinePart, KernelLineEvidence),
+        *(FusionBarrier, InsideRoute, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
         *(Account, Match, Verdict, Outcome),
     )
