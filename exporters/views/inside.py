@@ -22,6 +22,24 @@ _NUMBERS = "{:>9}  {:>9}  {:>6}  {:>6}  "
 _HEADS = ("without", "saves", "share", "model")
 _LEAST_NAME, _NARROW_NAME, _WIDE_NAME = 6, 12, 24
 _WIDE = 100
+_SAMPLED = "{:>9}  {:>6}  {:>6}  {:20}  "
+_SAMPLED_HEADS = ("time", "share", "model", "waits for")
+# The words of Nsight Compute's guide for the reasons of stalls; others keep their names.
+_WAITS = {
+    "long_scoreboard": "memory",
+    "lg_throttle": "the memory queue",
+    "short_scoreboard": "on-chip memory",
+    "mio_throttle": "the on-chip queue",
+    "barrier": "a barrier",
+    "membar": "a memory barrier",
+    "math_pipe_throttle": "a busy pipe",
+    "wait": "a fixed latency",
+    "no_instructions": "instructions",
+    "branch_resolving": "a branch",
+    "drain": "stores at its end",
+    "imc_miss": "a constant",
+}
+_ISSUED = ("selected", "not_selected")  # the warp could go on
 
 
 def inside_of(session: Path) -> InsideAnswer | None:
@@ -56,6 +74,8 @@ def _kernel_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
     yield f"  {in_step} in the step ({launches})"
     if kernel.whole_ns is not None:
         yield f"  {_alone(kernel)}"
+    if kernel.samples is not None:
+        yield f"  by {kernel.samples:,} samples of its instructions in the step"
     if any(each.saved_ns is not None or each.time_ns for each in kernel.parts):
         yield from _part_lines(kernel, width)
     if kernel.reason:
@@ -80,14 +100,15 @@ def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
         min(max(*map(len, names), _LEAST_NAME), most) for names in (nodes, places)
     )
     is_sampled = kernel.route is InsideRoute.SAMPLES
-    heads = ("", "time", *_HEADS[2:]) if is_sampled else _HEADS
-    numbers = _NUMBERS.format(*heads)
-    yield f"  {numbers}{'node':{node_width}}  {'line':{place_width}}  code"
+    columns = _SAMPLED if is_sampled else _NUMBERS
+    heads = columns.format(*(_SAMPLED_HEADS if is_sampled else _HEADS))
+    yield f"  {heads}{'node':{node_width}}  {'line':{place_width}}  code"
     for part, node, place in zip(kernel.parts, nodes, places, strict=True):
+        numbers = columns.format(*(_sampled if is_sampled else _numbers)(kernel, part))
         names = f"{formatting.start(node, node_width):{node_width}}  "
         names += f"{formatting.path_end(place, place_width):{place_width}}  "
-        line = f"  {_NUMBERS.format(*_numbers(kernel, part))}{names}"
-        yield formatting.start(line + printable(part.reason or part.code or ""), width).rstrip()
+        text = printable(part.reason or part.code or "")
+        yield formatting.start(f"  {numbers}{names}{text}", width).rstrip()
     if kernel.hidden_ns and kernel.whole_ns:
         hidden = formatting.time_text(kernel.hidden_ns)
         percent = formatting.percent_text(kernel.hidden_ns, kernel.whole_ns)
@@ -95,15 +116,31 @@ def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
 
 
 def _numbers(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str, str, str]:
-    share = formatting.percent_text(part.time_ns, kernel.step_ns) if part.time_ns else ""
-    model = "" if part.modelled_share is None else f"{100 * part.modelled_share:.1f}%"
-    if kernel.route is InsideRoute.SAMPLES:
-        return "", formatting.time_text(part.time_ns), share, model
+    share, model = _shares(kernel, part)
     if part.saved_ns is None or kernel.whole_ns is None:
         return "", "", share, model
     without = formatting.time_text(max(kernel.whole_ns - part.saved_ns, 0))
     saves = formatting.time_text(part.known_saved_ns) if part.known_saved_ns else "nothing"
     return without, saves, share, model
+
+
+def _sampled(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str, str, str]:
+    share, model = _shares(kernel, part)
+    return formatting.time_text(part.time_ns), share, model, _wait(part)
+
+
+def _shares(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str]:
+    share = formatting.percent_text(part.time_ns, kernel.step_ns) if part.time_ns else ""
+    return share, "" if part.modelled_share is None else f"{100 * part.modelled_share:.1f}%"
+
+
+def _wait(part: KernelPart) -> str:
+    """The largest reason why a part's instructions were not issued, with its share."""
+    waits = [each for each in part.stalls if each[0] not in _ISSUED]
+    if not waits:
+        return ""
+    reason, time_ns = waits[0]
+    return f"{_WAITS.get(reason, printable(reason))} {100 * time_ns / part.time_ns:.0f}%"
 
 
 def _place(part: KernelPart) -> str:

@@ -30,10 +30,13 @@ from profiler_ext.run.request import Request, StepOn
 if TYPE_CHECKING:
     from profiler_ext.exporters.json_output.documents import InsideAnswer
     from profiler_ext.inside.child import Result, Task
+    from profiler_ext.inside.sampling import SamplingTask
 
 HELP = "measure which fused line takes a kernel's time"
 
 _MOST, _LIMIT_S, _TIMEOUT_S = 10, 120.0, 1800.0
+_ROUTES = {"knock-out": (True, False), "samples": (False, True), "both": (True, True)}
+"""Whether a route measures by knock-out, and by samples."""
 _PYTHON = re.compile(r"python[\d.]*")
 _WIDTH = 120
 
@@ -43,13 +46,19 @@ def add_options(parser: Parser) -> None:
     parser.usage = "profiler-ext inside [OPTION ...] NAME -- SCRIPT [ARGUMENT ...]"
     parser.description = (
         "Run an unmodified script in a child process with an empty compile cache, record it, and "
-        "then launch a generated kernel alone, whole and with the work of each line taken out. "
+        "measure what the lines of a generated kernel take: launched alone, whole and with the "
+        "work of each line taken out, or by samples of the program counter in the step. "
         "The measured shares replace the cost model's in the session's reports."
     )
     parser.takes_program = True
     parser.add_argument(
         "name", metavar="NAME", help="a kernel, or FILE:LINE for all kernels that compute it"
     )
+    parser.add_argument(
+        "--route", choices=tuple(_ROUTES), default="knock-out",
+        help="knock-out launches each kernel alone without a line; samples takes the program "
+        f"counter in the step, which the driver may not allow {DEFAULT}",
+    )  # fmt: skip
     parser.add_argument(
         "--kernels", type=positive_int, default=_MOST, metavar="N",
         help=f"kernels at most, those that take most time {DEFAULT}",
@@ -120,7 +129,7 @@ def _program(options: argparse.Namespace) -> Program:
 
 
 def _measured(options: argparse.Namespace, program: Program) -> tuple[Result, list[str]]:
-    """Run the child; a session that it recorded is kept where the folder has none."""
+    """Run the children; a session that one recorded is kept where the folder has none."""
     import msgspec
 
     from profiler_ext.exporters.formats import FILE_NAME as SESSION
@@ -129,6 +138,7 @@ def _measured(options: argparse.Namespace, program: Program) -> tuple[Result, li
 
     options.output.mkdir(parents=True, exist_ok=True)
     log = options.output / "inside.log"
+    knocks_out, samples = _ROUTES[options.route]
     with temporary_folder("no child can be run") as folder:
         task = Task(
             words=[program.target, *program.arguments],
@@ -136,25 +146,56 @@ def _measured(options: argparse.Namespace, program: Program) -> tuple[Result, li
             query=options.name,
             most=options.kernels,
             limit_s=options.limit,
+            knocks_out=knocks_out,
             step_on=options.step_on,
             session=str(folder / "session"),
             result=str(folder / "result"),
         )
-        error = _run(task, folder, log, options.timeout)
-        path = folder / "result"
-        if not path.is_file():
-            raise UsageError(f"the script ended before it was measured: {error}; see {log}")
+        print_message(f"records {' '.join(task.words)} with an empty compile cache")
+        path = _run("profiler_ext.inside.child", task, folder, log, options.timeout)
         result = msgspec.json.decode(path.read_bytes(), type=Result)
         if result.error:
             raise UsageError(f"{result.error}; what the script printed is in {log}")
+        notes = _sampled(options, task, result, folder) if samples else []
         if options.force or not (options.output / SESSION).exists():
             _move(folder / "session", options.output)
-            return result, []
-        return result, _unknown_graphs(result, options.output)
+            return result, notes
+        return result, [*notes, *_unknown_graphs(result, options.output)]
 
 
-def _run(task: Task, folder: Path, log: Path, timeout_s: float) -> str:
-    """Run the child to its end; returns why it has no result, if so."""
+def _sampled(
+    options: argparse.Namespace, recorded: Task, result: Result, folder: Path
+) -> list[str]:
+    """Run the script again to sample its kernels; returns what is to be noted."""
+    import msgspec
+
+    from profiler_ext.inside.sampling import SamplingResult, SamplingTask
+
+    (folder / "samples").mkdir()
+    task = SamplingTask(
+        words=recorded.words,
+        is_module=recorded.is_module,
+        step_on=recorded.step_on,
+        kernels=result.chosen,
+        binaries=str(folder / "triton"),
+        result=str(folder / "samples" / "result"),
+    )
+    print_message("runs it again, to sample the program counter")
+    log = options.output / "inside_samples.log"
+    path = _run("profiler_ext.inside.sampling", task, folder, log, options.timeout)
+    sampled = msgspec.json.decode(path.read_bytes(), type=SamplingResult)
+    if sampled.error and not result.kernels:
+        raise UsageError(f"{sampled.error}; what the script printed is in {log}")
+    result.kernels += sampled.kernels
+    return [f"not sampled: {sampled.error}"] if sampled.error else sampled.notes
+
+
+def _run(module: str, task: Task | SamplingTask, folder: Path, log: Path, timeout_s: float) -> Path:
+    """Run a child to its end, and return its result's file.
+
+    Raises:
+        UsageError: It wrote none.
+    """
     import msgspec
 
     from profiler_ext import autostart
@@ -169,27 +210,23 @@ def _run(task: Task, folder: Path, log: Path, timeout_s: float) -> str:
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
     }
-    command = [sys.executable, "-m", "profiler_ext.inside.child", str(path)]
-    print_message(
-        f"runs {' '.join(task.words)} once with an empty compile cache, and then its kernels alone"
-    )
     with log.open("wb") as printed:
         child = subprocess.Popen(
-            command,
+            [sys.executable, "-m", module, str(path)],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=printed,
             start_new_session=True,
         )
         try:
-            is_late = wait_for_result(child, timeout_s, folder)
+            is_late = wait_for_result(child, timeout_s, Path(task.result).parent)
         finally:  # also when a signal ends the command
             end_group(child)
-    return (
-        f"it was ended after {timeout_s:g} s (--timeout)"
-        if is_late
-        else (f"it exited with {child.returncode}")
-    )
+    if Path(task.result).is_file():
+        return Path(task.result)
+    late = f"it was ended after {timeout_s:g} s (--timeout)"
+    error = late if is_late else f"it exited with {child.returncode}"
+    raise UsageError(f"the script ended before it was measured: {error}; see {log}")
 
 
 def _move(session: Path, folder: Path) -> None:
@@ -242,8 +279,9 @@ def _kept(
         notes=list(notes),
     )
     before = None if options.force else inside_of(options.output)
-    again = {each.text for each in answer.kernels}
-    others = [each for each in (before.kernels if before else []) if each.text not in again]
+    again = {(each.text, each.route) for each in answer.kernels}
+    kept = before.kernels if before else []
+    others = [each for each in kept if (each.text, each.route) not in again]
     whole = msgspec.structs.replace(answer, kernels=[*answer.kernels, *others])
     with replacing(options.output / FILE_NAME) as file:
         file.write(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")

@@ -19,6 +19,7 @@ import msgspec
 from profiler_ext import autostart
 from profiler_ext.errors import ProfilerExtError, UsageError
 from profiler_ext.file_io import replacing
+from profiler_ext.inside.selection import ChosenKernel
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.user_state import isolated, own_modules
@@ -40,6 +41,7 @@ class Task(msgspec.Struct, kw_only=True):
     query: str  # the kernel, or the line
     most: int  # kernels
     limit_s: float  # for looking into them
+    knocks_out: bool = True  # measure them by knock-out
     step_on: str
     session: str  # folder to record into
     result: str  # file to write
@@ -51,6 +53,7 @@ class Result(msgspec.Struct, kw_only=True):
     kernels: list[MeasuredKernel] = []
     error: str = ""
     device: str = ""
+    chosen: list[ChosenKernel] = []
 
 
 class _Child:
@@ -119,11 +122,14 @@ class _Child:
         task = self._task
         analysis = load(task.session).analysis
         chosen = chosen_kernels(analysis, self._sources.sources, task.query, task.most)
+        device = torch.cuda.get_device_name()
+        if not task.knocks_out:
+            return Result(device=device, chosen=chosen)
         gc.collect()
         torch.cuda.empty_cache()
         until_s = time.monotonic() + task.limit_s
         kernels = knock_out(chosen, self._launches.by_text(), until_s, self._tell)
-        return Result(kernels=kernels, device=torch.cuda.get_device_name())
+        return Result(kernels=kernels, device=device, chosen=chosen)
 
     def _tell(self, text: str) -> None:
         self._progress.write(f"profiler-ext: {text}\n")

@@ -56,6 +56,7 @@ class LineTable:
     head: int  # the line of the function's head in the file that was compiled
     instructions: tuple[Instruction, ...]
     gap: str | None = None  # why no instruction has a line of the kernel
+    file: Path | None = None  # that was compiled
 
     def number_in(self, source: KernelSource, instruction: Instruction) -> int | None:
         """Return the number of an instruction's line in a source, from 1.
@@ -117,7 +118,8 @@ def read(ptx: str, cubin: bytes, metadata: Mapping[str, Any]) -> LineTable:
     if [each.machine_code for each in real] != [each.machine_code for each in copy]:
         return LineTable(kernel, head, (), "its PTX assembles to other code than that which runs")
     frames = _Frames(files[own].name, {path.name: path for path in files.values()}, chains)
-    return LineTable(kernel, head, tuple(_instructions(copy, real, frames)))
+    lines = tuple(_instructions(copy, real, frames))
+    return LineTable(kernel, head, lines, file=files[own])
 
 
 def read_folder(folder: Path, kernel: str) -> LineTable:

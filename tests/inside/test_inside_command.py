@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from profiler_ext import cli
-from profiler_ext.cli import inside as command
 from profiler_ext.exporters.json_output.documents import InsideAnswer
 from profiler_ext.exporters.views.inside import inside_lines
 from profiler_ext.inside.child import Result, Task
+from profiler_ext.inside.sampling import SamplingResult, SamplingTask
 from profiler_ext.records.inside import InsideRoute, KernelPart, MeasuredKernel, MeasuredSite
 from profiler_ext.sessions.session import load
+from profiler_ext.trials import measuring
 from tests.exporters.explained import gpt
+from tests.inside.test_knocking_out import chosen
 
 PARTS = (
     KernelPart(
@@ -86,19 +91,28 @@ def test_what_no_part_saves_is_hidden() -> None:
 
 
 class Child:
-    """Stands in for the child: it records a session, and measures what it is given."""
+    """Stands in for the children: one records a session and measures, one samples."""
 
-    def __init__(self, result: Result | None) -> None:
-        self.result = result
-        self.tasks: list[Task] = []
+    def __init__(self, result: Result | None, sampled: SamplingResult | None = None) -> None:
+        self.result, self.sampled = result, sampled
+        self.tasks: list[Task | SamplingTask] = []
 
-    def __call__(self, task: Task, folder: Path, log: Path, timeout_s: float) -> str:
+    def __call__(self, child: subprocess.Popen[bytes], *_: object) -> bool:
+        """Take the place of the wait for a child, which is a process that does nothing."""
+        path = Path(str(child.args[-1]))  # type: ignore[index]
+        is_sampling = "profiler_ext.inside.sampling" in child.args  # type: ignore[operator]
+        child.wait()
+        raw = path.read_bytes()
+        if is_sampling:
+            task: Task | SamplingTask = msgspec.json.decode(raw, type=SamplingTask)
+            result: Result | SamplingResult | None = self.sampled
+        else:
+            task, result = msgspec.json.decode(raw, type=Task), self.result
+            gpt().save(task.session)
         self.tasks.append(task)
-        log.write_text("the script's words")
-        gpt().save(task.session)
-        if self.result is not None:
-            Path(task.result).write_bytes(msgspec.json.encode(self.result))
-        return "it exited with 1"
+        if result is not None:
+            Path(task.result).write_bytes(msgspec.json.encode(result))
+        return False
 
 
 @pytest.fixture
@@ -109,7 +123,15 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, child: Child, *words: str) -> int:
-    monkeypatch.setattr(command, "_run", child)
+    started = subprocess.Popen
+
+    def nothing(words: list[str], **given: Any) -> subprocess.Popen[bytes]:
+        process = started([sys.executable, "-c", "raise SystemExit(1)"], **given)
+        process.args = words
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", nothing)
+    monkeypatch.setattr(measuring, "wait_for_result", child)
     return cli.main(["inside", *words])
 
 
@@ -119,6 +141,7 @@ def test_the_session_and_what_was_measured_are_kept_together(
     child = Child(Result(kernels=[KERNEL], device="a GPU"))
     assert run(monkeypatch, child, "gpt.py:48", "--", "train.py", "--lr", "3") == 0
     (task,) = child.tasks
+    assert isinstance(task, Task) and task.knocks_out
     assert (task.words, task.query, task.most) == (["train.py", "--lr", "3"], "gpt.py:48", 10)
     assert load(script / "profile_out").recording.measured == (KERNEL,)
     printed = capsys.readouterr().out
@@ -185,3 +208,63 @@ def test_a_child_without_a_result_is_an_error_that_names_the_log(
     printed = capsys.readouterr().err
     assert problem in printed
     assert "inside.log" in printed
+
+
+SAMPLED = replace(
+    KERNEL,
+    route=InsideRoute.SAMPLES,
+    whole_ns=None,
+    cold_ns=None,
+    warm_ns=None,
+    samples=52_000,
+    parts=(
+        KernelPart(
+            ("add_3",), (31, 40), 6_000, modelled_share=0.31,
+            file="/src/gpt.py", line=48, code="x = x + self.attention(x)",
+            stalls=(("long_scoreboard", 5_000), ("selected", 1_000)),
+        ),
+        KernelPart((), (22,), 4_000, reason="index arithmetic", stalls=(("wait", 4_000),)),
+    ),
+)  # fmt: skip
+
+
+def test_samples_are_taken_in_a_second_run_of_the_same_kernels(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels = [chosen()]
+    child = Child(Result(chosen=kernels, device="a GPU"), SamplingResult(kernels=[SAMPLED]))
+    assert run(monkeypatch, child, "--route", "samples", "gpt.py:48", "--", "train.py") == 0
+    recorded, sampling = child.tasks
+    assert isinstance(recorded, Task) and not recorded.knocks_out
+    assert isinstance(sampling, SamplingTask)
+    assert (sampling.words, sampling.kernels) == (["train.py"], kernels)
+    assert load(script / "profile_out").recording.measured == (SAMPLED,)
+    assert "waits for" in capsys.readouterr().out
+
+
+def test_both_routes_are_kept_beside_each_other(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = Child(Result(kernels=[KERNEL]), SamplingResult(kernels=[SAMPLED]))
+    assert run(monkeypatch, child, "--route", "both", "gpt.py:48", "--", "train.py") == 0
+    assert load(script / "profile_out").recording.measured == (KERNEL, SAMPLED)
+
+
+def test_a_driver_that_allows_no_samples_leaves_the_other_route(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = SamplingResult(error="the driver does not let this user sample")
+    child = Child(Result(kernels=[KERNEL]), refused)
+    assert run(monkeypatch, child, "--route", "both", "gpt.py:48", "--", "train.py") == 0
+    assert "not sampled: the driver does not let this user sample" in capsys.readouterr().out
+    child = Child(Result(chosen=[chosen()]), refused)
+    assert run(monkeypatch, child, "--route", "samples", "gpt.py:48", "--", "train.py") == 2
+    assert "the driver does not let this user sample" in capsys.readouterr().err
+
+
+def test_the_screen_of_samples_says_what_each_line_waits_for() -> None:
+    lines = list(inside_lines(answer_of(SAMPLED), 120))
+    assert lines[2] == "  by 52,000 samples of its instructions in the step"
+    assert lines[3].split() == ["time", "share", "model", "waits", "for", "node", "line", "code"]
+    assert lines[4].split()[:6] == ["6.00", "us", "60.0%", "31.0%", "memory", "83%"]
+    assert lines[5].split()[-2:] == ["index", "arithmetic"]

@@ -28,7 +28,7 @@ from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Events, Ints
 from profiler_ext.records.evidence import ShareEvidence, SiteEvidence
 from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.inside import MeasuredKernel, MeasuredSite
+from profiler_ext.records.inside import InsideRoute, MeasuredKernel, MeasuredSite
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance
 from profiler_ext.records.vocabulary import LaunchKind, Level
 
@@ -126,8 +126,10 @@ class CompiledAttributor:
         self._events, self._enqueued = events, enqueued
         self._graphs, self._places, self._table = graphs, places, table
         self._order = order
+        # Samples are of the step itself, so they come last and win.
+        by_route = sorted(measured, key=lambda kernel: kernel.route is InsideRoute.SAMPLES)
         self._measured: dict[tuple[str, int], MeasuredSite] = {
-            (site.graph, site.call_site): site for kernel in measured for site in kernel.sites
+            (site.graph, site.call_site): site for kernel in by_route for site in kernel.sites
         }
         self._at_site: dict[tuple[int | None, Match, CallContext, bool], LaunchAttribution] = {}
         self._known: dict[Hashable, tuple[tuple[Match, ...], Ints]] = {}
