@@ -45,7 +45,9 @@ from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Interned, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 
+GROUPS = "groups of parameters"
 _MIN_OPTIMIZER_LAUNCHES = 32
+_MIN_GROUPS = 32  # a learning rate for each layer takes fewer
 _MIN_CALLS = 8  # fewer calls of a line in one forward are no loop
 _MIN_TENSORS = 16
 _MIN_EAGER = 16
@@ -339,6 +341,18 @@ def _optimizer(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     if facts.launches_per_step(single) >= _MIN_OPTIMIZER_LAUNCHES:
         count = _usual_count(facts, single)
         yield LaunchGroup(Kind.OPTIMIZER, _busiest(facts, single), single, count, 0.1, 0.35)
+    yield from _parameter_groups(facts, np.setdiff1d(launches, single))
+
+
+def _parameter_groups(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield an optimizer's ops on lists of tensors, where it calls each for many groups."""
+    own = launches[flag_rows(_ops(facts, launches), lambda name: name.startswith(_MERGED_OPS))]
+    # One call launches several kernels where its list is long
+    calls, first = np.unique(facts.launches.op_event[own].filled(-1), return_index=True)
+    count = _usual_count(facts, own[first[calls >= 0]])
+    if count >= _MIN_GROUPS:
+        kept = (1 / count, _merged(facts, own))
+        yield LaunchGroup(Kind.OPTIMIZER, _busiest(facts, own), own, count, *kept, what=GROUPS)
 
 
 def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:

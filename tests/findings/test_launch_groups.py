@@ -69,6 +69,23 @@ def test_an_optimizer_of_few_launches_or_of_lists_is_none():
     assert is_silent(per_parameter_optimizer.RULE, optimizing("AdamW", merged))
 
 
+def test_a_fused_optimizer_with_a_group_for_each_parameter_is_named():
+    ops = ("aten::_foreach_add_", "aten::_fused_adamw_")
+    found = only(per_parameter_optimizer.RULE, optimizing("AdamW", ops, parameters=40))
+    updates = "AdamW updates 40 groups of parameters one by one (80 launches)"
+    assert found.summary == f"CPU launch-bound: {updates}"
+    assert found.remedy == "one group for all parameters of equal settings (lr, weight_decay)"
+    # 80 launches take 800 us of the CPU's time, 1.45 times as fast without a recording: a fortieth
+    # of it is left; then the device, busy for 100 us and for half of 160, sets the pace.
+    assert 350 < found.est_saving_ns / US < 560
+
+
+def test_an_optimizer_with_a_group_for_each_layer_is_none():
+    assert is_silent(
+        per_parameter_optimizer.RULE, optimizing("AdamW", ("aten::_fused_adamw_",), parameters=24)
+    )
+
+
 def test_an_optimizer_that_the_device_is_slow_with_is_not_called_launch_bound():
     found = only(per_parameter_optimizer.RULE, optimizing("AdamW", _ADAMW, kernel_ns=30 * US))
     assert found.summary == "AdamW updates 20 parameters one by one (100 launches)"
