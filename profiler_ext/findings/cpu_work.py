@@ -19,7 +19,8 @@ from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.rule import NO_ROWS
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
-from profiler_ext.records.events import Ints, flag_rows
+from profiler_ext.records.events import Codes, Ints, flag_rows
+from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import IdleCause
 
 ANOMALY: Final = "anomaly detection"
@@ -230,6 +231,24 @@ def _silent(facts: Facts, loading: Spans) -> Spans:
     return gaps.at(gaps.end_ns - gaps.start_ns >= _FREED_NS)
 
 
+def places_of(facts: Facts) -> Codes:
+    """Return the place of each idle piece; of code too hot to record, the line that calls it."""
+    return facts.analysis.derived.once("places of idle pieces", lambda: _places_of(facts))
+
+
+def _places_of(facts: Facts) -> Codes:
+    pieces = facts.analysis.idle
+    is_hot = np.array([each.gap == GapReason.LINE_OF_HOT_CODE for each in pieces.places], np.bool_)
+    is_known, rows = ~is_hot[pieces.place], np.arange(len(pieces))
+    before = np.maximum.accumulate(np.where(is_known, rows, 0))
+    after = np.minimum.accumulate(np.where(is_known, rows, len(rows) - 1)[::-1])[::-1]
+    # The CPU was at one line before and after: that code was called there
+    is_call = pieces.place[before] == pieces.place[after]
+    is_call &= (pieces.span[before] == pieces.span) & (pieces.span[after] == pieces.span)
+    result: Codes = np.where(is_call, pieces.place[before], pieces.place)
+    return result
+
+
 def _by_function(
     facts: Facts, spans: Spans, *causes: IdleCause
 ) -> dict[tuple[str | None, str | None], Ints]:
@@ -239,7 +258,7 @@ def _by_function(
     number = spans.around(middle_ns)
     rows = np.flatnonzero((number >= 0) & pieces.cause.where(*(causes or _OF_CPU)))
     times: dict[int, Counter[tuple[str | None, str | None]]] = {}
-    columns = number[rows], pieces.place[rows], pieces.duration_ns[rows]
+    columns = number[rows], places_of(facts)[rows], pieces.duration_ns[rows]
     for at, place, time_ns in zip(*(each.tolist() for each in columns), strict=True):
         where = pieces.places[place]
         times.setdefault(at, Counter())[where.file, where.function] += time_ns
@@ -252,7 +271,7 @@ def _by_function(
 def _placed(facts: Facts, kind: Kind, spans: Spans, what: str) -> Iterator[LaunchGroup]:
     """Yield a group at the line with most of the idle time, with how many lines have some."""
     for group in _group(facts, kind, spans):
-        lines = idle_by_line(facts, group.idle(facts), facts.analysis.idle.place)
+        lines = idle_by_line(facts, group.idle(facts), places_of(facts))
         duration_ns = facts.analysis.idle.duration_ns
         where = max(lines, key=lambda each: int(duration_ns[lines[each]].sum()), default=NOWHERE)
         yield replace(group, location=where, what=what, lines=len(lines))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from profiler_ext.findings import SavingPer
 from profiler_ext.findings.code_of_lines import constant_lines
+from profiler_ext.findings.cpu_work import places_of
 from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.groups import Kind
 from profiler_ext.findings.launch_groups import groups_of
 from profiler_ext.findings.rules import cpu_work, debug_setting, launch_bound, rebuilt_constant
-from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Interned
+from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import MS, US, Script, is_silent, only, placed, trained
 
@@ -126,3 +130,43 @@ def test_a_constant_that_each_call_computes_is_reported_at_its_line() -> None:
     assert "the same tensor is computed 12 times a step (12 launches)" in found.summary
     assert found.est_saving_ns == pytest.approx(12 * 10 * US / 1.45, rel=0.1)
     assert is_silent(rebuilt_constant.RULE, rebuilding("at = self.used(x)"))
+
+
+def calling_hot_code(line_after: int) -> Analysis:
+    """Three steps with 5 ms of code too hot to record; the CPU was at line 7 before it."""
+    script = Script()
+    for _ in range(3):
+        for number in range(20):
+            script.launch(KERNEL, 2 * US)
+            script.now_ns += 5 * MS * (number == 9)
+        script.end_step()
+    made = script.analysis()
+    idle, rows = made.idle, np.repeat(np.arange(len(made.idle)), 3)
+    part = np.tile(np.arange(3), len(idle))
+    tenths = np.array([1, 8, 1])[part] * (idle.duration_ns[rows] // 10)
+    line = Place(file="/train.py", line=7, function="train", code="drawn = draw(users)")
+    after = replace(line, line=line_after)
+    of_parts = np.array([0, 1, 0 if line_after == 7 else 2], np.int32)[part]
+    at = np.where(idle.duration_ns[rows] > MS, of_parts, 3).astype(np.int32)
+    pieces = replace(
+        idle,
+        step=idle.step[rows],
+        device=idle.device[rows],
+        span=idle.span[rows],
+        start_ns=idle.start_ns[rows] + (part + 7 * (part == 2)) * (idle.duration_ns[rows] // 10),
+        duration_ns=tenths,
+        cause=Interned(idle.cause.codes[rows], idle.cause.strings),
+        cpu_activity=Interned(idle.cpu_activity.codes[rows], idle.cpu_activity.strings),
+        place=at,
+        cause_place=at,
+        places=(line, Place(gap=GapReason.LINE_OF_HOT_CODE), after, replace(line, line=9)),
+    )
+    return replace(made, idle=pieces)
+
+
+def test_code_too_hot_to_record_is_at_the_line_that_calls_it() -> None:
+    found = only(cpu_work.RULE, calling_hot_code(line_after=7))
+    assert (found.location.file, found.location.line) == ("/train.py", 7)
+    assert found.summary == "GPU idle: Python launches nothing for long"
+    numbers = places_of(facts_of(calling_hot_code(line_after=8)))
+    assert set(numbers.tolist()) == {0, 1, 2, 3}  # the CPU came to another line meanwhile

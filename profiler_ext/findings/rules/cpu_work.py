@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from profiler_ext.findings.cpu_work import places_of
 from profiler_ext.findings.facts import (
     CannotJudge,
     Facts,
@@ -92,7 +93,7 @@ def _remedy(code: str) -> str:
 
 def _lines(facts: Facts, group: LaunchGroup) -> str:
     """Return the lines of a group, where it has several."""
-    lines = idle_by_line(facts, group.idle(facts), facts.analysis.idle.place)
+    lines = idle_by_line(facts, group.idle(facts), places_of(facts))
     numbers = sorted(
         {each.line for each in lines if each.line and each.file == group.location.file}
     )
@@ -107,7 +108,8 @@ RULE = Rule(
     title="The device waits while the CPU computes",
     means="Ops compute on the CPU within the step, or Python launches nothing for a millisecond "
     "or longer, while the device has nothing to run. The work of one function is one finding, with "
-    "its lines; that of a `DataLoader` has a rule of its own.",
+    "its lines; code that ran too often for its lines to be recorded counts at the line that calls "
+    "it. That of a `DataLoader` has a rule of its own.",
     because="A tensor that is made, converted or transformed on the CPU takes many times as long "
     "as on the device, and the launches behind it wait. So do those behind `gc.collect()`, a "
     "checkpoint that is written, text that is tokenized or a log.",
