@@ -11,6 +11,7 @@ from profiler_ext.records.events import Events, Ints, flag_rows
 
 _ENGINE = "autograd::engine::evaluate_function: "
 _ACCUMULATES = _ENGINE + "torch::autograd::AccumulateGrad"
+_WRITES_PART = _ENGINE + "torch::autograd::CopySlices"
 _UNNUMBERED = -1
 
 
@@ -66,6 +67,15 @@ def accumulates(facts: Facts, nodes: Nodes) -> Rows:
     name = facts.analysis.recording.trace.events.name
     flags: Rows = flag_rows(name, _ACCUMULATES.__eq__)[nodes.event]
     return flags
+
+
+def copies_whole(facts: Facts, launches: Ints) -> Ints:
+    """Return the launches behind writes into parts of tensors: each copies a whole gradient."""
+    nodes, at = nodes_of(facts), node_around(facts, launches)
+    name = facts.analysis.recording.trace.events.name
+    is_of_part = flag_rows(name, _WRITES_PART.__eq__)[nodes.event]
+    of_part: Ints = launches[np.append(is_of_part, False)[at]]
+    return of_part
 
 
 def names_of(facts: Facts, nodes: Nodes) -> list[str]:

@@ -119,12 +119,26 @@ def is_independent(code: str | None, *, is_joined: bool) -> bool:
         return True
     if isinstance(statement, ast.AugAssign):
         return not _names(statement.target) & _names(statement.value)
+    if isinstance(statement, ast.Assign):
+        return _writes_by_index(statement)
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not is_joined or not isinstance(call, ast.Call):
         return False
     if isinstance(call.func, ast.Attribute) and call.func.attr == "append":
         return not _names(call.func.value) & {name for each in call.args for name in _names(each)}
     return True  # the element of a comprehension that takes several lines
+
+
+def _writes_by_index(statement: ast.Assign) -> bool:
+    """Tell whether a line writes at an index what it calls with values of that index alone."""
+    target, *others = statement.targets
+    if others or not isinstance(target, ast.Subscript):
+        return False
+    index, value = _names(target.slice), statement.value
+    calls = (each for each in ast.walk(value) if isinstance(each, ast.Call))
+    read = [names for call in calls for each in call.args if (names := _names(each))]
+    is_of_index = bool(read) and all(names & index for names in read)
+    return is_of_index and not _names(target.value) & _names(value)
 
 
 def _statement(code: str) -> ast.stmt | None:

@@ -8,15 +8,21 @@ its launches are merged, on top of the groups with a larger one, so that no time
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.autograd_nodes import backward_of
+from profiler_ext.findings.autograd_nodes import backward_of, copies_whole
+from profiler_ext.findings.calls_of_lists import (
+    CallLine,
+    Item,
+    callers_of,
+    calls_of_lists,
+    rounds_of,
+)
 from profiler_ext.findings.code_of_lines import constant_lines, is_independent
 from profiler_ext.findings.cpu_work import work_of_cpu
 from profiler_ext.findings.critical_path import Floats
@@ -59,7 +65,6 @@ _LATE = 0.5  # of its launches a group that the CPU is late for has fewer on the
 _SHORT_NS = 10_000
 _FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
 _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
-_JOINS = frozenset({"aten::cat", "aten::concat", "aten::hstack", "aten::stack", "aten::vstack"})
 # The backward of a part of a tensor, which writes zeros for all of it in each round
 _WHOLE_GRADIENTS = frozenset({"aten::new_zeros", "aten::select_backward", "aten::slice_backward"})
 _OUTSIDE_BACKWARD = (Phase.FORWARD, Phase.OTHER)
@@ -71,7 +76,6 @@ _PACKING = "aten::_pack_padded_sequence"
 
 _Line = tuple[str | None, int | None, str | None]
 _Function = tuple[str | None, str | None, str | None]
-_Item = tuple[str, str]  # the path of a list of modules, and the number of one of them
 
 
 def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
@@ -178,7 +182,8 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     if _is_compiled(facts):
         in_model = [*_next_to_compiled(facts, eager)]
     else:
-        in_model = [*_call_loops(facts, eager), *_module_loops(facts, eager)]
+        loops = (*_call_loops(facts, eager), *_module_loops(facts, eager))
+        in_model = [*_one_for_each_line(facts, loops, copies_whole(facts, eager))]
     yield from in_model
     yield from _looping_ops(facts, eager)
     yield from _constants(facts, eager)
@@ -386,6 +391,36 @@ def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         yield _calls(facts, _busiest(facts, own), own, (times, modules), merged)
 
 
+def _one_for_each_line(
+    facts: Facts, loops: Iterable[LaunchGroup], copying: Ints
+) -> Iterator[LaunchGroup]:
+    """Yield loops, those of one line as one, with what copies gradients that it writes parts of."""
+    lines: dict[tuple[str | None, int | None], list[LaunchGroup]] = {}
+    for each in loops:
+        lines.setdefault((each.location.file, each.location.line), []).append(each)
+    for own in lines.values():
+        rows = np.concatenate([each.launches for each in own])
+        calls = facts.called_ops(rows[facts.launches.phase.where(Phase.FORWARD)[rows]])
+        behind = np.setdiff1d(backward_of(facts, np.unique(calls[calls >= 0]), copying), rows)
+        if len(own) == 1 and not len(behind):
+            yield own[0]
+            continue
+        kept = max(float(np.max(each.cpu_kept)) for each in own)
+        busy = np.ones(len(facts.launches))
+        busy[behind] = kept
+        for each in own:
+            busy[each.launches] = np.minimum(busy[each.launches], each.busy_kept)
+        waits = [each.waits for each in own if each.waits is not None]
+        rows = np.union1d(rows, behind)
+        yield replace(
+            max(own, key=lambda each: len(each.launches)),
+            launches=rows,
+            cpu_kept=kept,
+            busy_kept=busy[rows],
+            waits=np.logical_or.reduce(waits) if waits else None,
+        )
+
+
 def _calls(
     facts: Facts, where: Location, own: Ints, counts: tuple[int, int], busy_kept: Floats
 ) -> LaunchGroup:
@@ -416,41 +451,23 @@ def _merged_rounds(facts: Facts, launches: Ints, rounds: int) -> Floats:
     return np.where(is_added | is_whole, 1 / rounds, _merged(facts, launches))
 
 
-@dataclass(frozen=True, slots=True)
-class _Caller:
-    """A call of a function, by its place on the stacks."""
-
-    depth: int
-    file: str
-    function: str
-
-
-@dataclass(frozen=True, slots=True)
-class _CallLine:
-    """A line of a function that calls modules."""
-
-    caller: _Caller
-    line: int
-    code: str | None
-
-
 def _module_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of lists of modules that one line calls, each without the others."""
     of_launch = facts.main_place[launches]
     places = facts.analysis.places
     used = [at for at in np.unique(of_launch).tolist() if at >= 0 and places[at].module is not None]
-    callers = _callers([places[at] for at in used])
-    items: dict[_CallLine, dict[int, _Item]] = {}
-    is_joined: dict[_CallLine, bool] = {}
+    callers = callers_of([places[at] for at in used])
+    items: dict[CallLine, dict[int, Item]] = {}
+    is_joined: dict[CallLine, bool] = {}
     for at in used:
-        for call, parts in _calls_of_lists(places[at], callers):
+        for call, parts in calls_of_lists(places[at], callers):
             items.setdefault(call, {})[at] = (".".join(parts[:-1]), parts[-1])
             joins = callers[".".join(parts[:-2])][call.caller]
             is_joined[call] = is_joined.get(call, False) or joins
     for call, own in items.items():
         if not is_independent(call.code, is_joined=is_joined[call]):
             continue
-        rounds = _rounds_of(call, own, *_forward(facts, launches))
+        rounds = rounds_of(call, own, *_forward(facts, launches))
         if rounds >= _MIN_CALLS:
             rows = launches[np.isin(of_launch, list(own))]
             where = Location(call.caller.file, call.line, call.code)
@@ -463,66 +480,6 @@ def _forward(facts: Facts, launches: Ints) -> tuple[Sequence[Place], list[int]]:
     forward = launches[facts.launches.phase.where(Phase.FORWARD)[launches]]
     forward = forward[np.argsort(facts.pace.enqueued_ns[forward], kind="stable")]
     return facts.analysis.places, facts.main_place[forward].tolist()
-
-
-def _rounds_of(
-    call: _CallLine, items: Mapping[int, _Item], places: Sequence[Place], forward: Iterable[int]
-) -> int:
-    """Return how many modules of a list the line calls each time that its function comes to it."""
-    order: list[tuple[_Item, set[int]]] = []
-    between: set[int] = set()
-    for at in forward:
-        if at in items:
-            if not order or order[-1][0] != items[at]:
-                order.append((items[at], between))
-            between = set()
-        else:
-            between |= _lines_in(call, places[at])
-    # The other lines of a loop's body run between any two of its modules
-    counts = Counter(line for _, lines in order for line in lines)
-    body = {line for line, count in counts.items() if 3 * count > 2 * len(order)}
-    runs: list[set[_Item]] = [set()]
-    for item, lines in order:
-        is_other_list = any(container != item[0] for container, _ in runs[-1])
-        if runs[-1] and (is_other_list or item in runs[-1] or lines - body):
-            runs.append(set())
-        runs[-1].add(item)
-    return median_low(map(len, runs))
-
-
-def _lines_in(call: _CallLine, place: Place) -> set[int]:
-    """Return the line of the calling function that a place is at, if it is another one."""
-    if call.caller.depth >= len(place.stack):
-        return set()
-    frame = place.stack[call.caller.depth]
-    is_own = (frame.file, frame.function) == (call.caller.file, call.caller.function)
-    return {frame.line} - {call.line} if is_own else set()
-
-
-def _callers(places: Iterable[Place]) -> dict[str, dict[_Caller, bool]]:
-    """Return the functions of each module that launch something, and whether they join tensors."""
-    callers: dict[str, dict[_Caller, bool]] = {}
-    for place in places:
-        if place.module is not None and place.stack and place.phase is Phase.FORWARD:
-            frame = place.stack[-1]
-            caller = _Caller(len(place.stack) - 1, frame.file, frame.function)
-            of_module = callers.setdefault(place.module, {})
-            of_module[caller] = of_module.get(caller, False) or place.aten_op in _JOINS
-    return callers
-
-
-def _calls_of_lists(
-    place: Place, callers: dict[str, dict[_Caller, bool]]
-) -> Iterator[tuple[_CallLine, list[str]]]:
-    """Yield the lines that call a module of a list, or of a dict, around a place, and its path."""
-    parts = (place.module or "").split(".")
-    for end in range(2, len(parts) + 1):
-        if ".".join(parts[: end - 1]) in callers:  # that one runs itself, and is no list
-            continue
-        for caller in callers.get(".".join(parts[: end - 2]), ()):
-            frame = place.stack[caller.depth] if caller.depth < len(place.stack) else None
-            if frame and (frame.file, frame.function) == (caller.file, caller.function):
-                yield _CallLine(caller, frame.line, frame.code), parts[:end]
 
 
 def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:

@@ -244,6 +244,7 @@ def _lines_of(analysis: Analysis) -> list[tuple[int | None, int]]:
         "return self.out(torch.cat([head(x) for head in self.heads], -1))",
         "rows = [self.heads[at](x[:, at]) for at in range(12)]",
         "results.append(head(x))",
+        "out[:, :, at] = head(x[:, :, at])",
         "head(x)",
     ],
 )
@@ -260,6 +261,9 @@ def test_a_line_that_calls_modules_without_each_other_is_a_loop(code):
         "x = layer(x)",
         "x += layer(x)",
         "features.append(layer(features))",
+        "hidden[at] = cell(x, before[at])",
+        "x[at] = layer(x[at - 1])",
+        "x[at] = x = layer(features[at])",
         "x = layer(x, [each.float() for each in masks])",
         "hidden = layer(",
     ],
@@ -271,6 +275,44 @@ def test_layers_that_take_each_others_results_are_no_loop(code):
 def test_modules_whose_results_nothing_joins_or_that_are_few_are_no_loop():
     assert _lines_of(heads(12, "head(x)", join="add")) == []
     assert _lines_of(heads(6, "return torch.cat([head(x) for head in self.heads])")) == []
+
+
+def writing() -> Analysis:
+    """Return steps in which a line writes what 12 modules return into parts of a tensor."""
+    script, engine = Script(), "autograd::engine::evaluate_function: "
+    for step in range(_STEPS):
+        begin_ns = script.now_ns
+        for at in range(12):
+            script.launch("void at::native::gemm", 2 * US, op=f"aten::linear_{at}")
+            script.launch("void at::native::copy", 2 * US, op="aten::write")
+        script.launch("void at::native::loss", 2 * US, op="aten::loss")
+        made = [each for each in script.marks if each.start_ns >= begin_ns]
+        for number, each in enumerate(
+            each for each in made if each.name in ("aten::write", "aten::loss")
+        ):
+            each.args["Sequence number"] = 13 * step + number
+        for at in range(12):
+            begin_ns = script.now_ns
+            script.launch("void at::native::copy_backward", 20 * US, op="aten::copied")
+            span = CPU, begin_ns, script.now_ns - begin_ns
+            args = {"Sequence number": 13 * step + at, "Fwd thread id": 1}
+            script.marks.append(Mark(f"{engine}torch::autograd::CopySlices", "cpu_op", *span, args))
+        script.end_step()
+    call = Frame("/model.py", 30, "forward", "out[:, at] = layer(x[:, at])")
+    own = {"phase": Phase.FORWARD, "file": "/model.py", "function": "forward"}
+    own |= {"line": 30, "code": call.code, "stack": (call,)}
+    places = {f"linear_{at}": own | {"module": f"model.layers.{at}"} for at in range(12)}
+    places["write"] = own | {"module": "model"}
+    places["copied"] = {"phase": Phase.BACKWARD, "line": None, "file": None}
+    return _in_phases(placed(script.analysis(), **places))
+
+
+def test_a_loop_that_writes_parts_of_a_tensor_has_the_gradients_that_it_copies():
+    (group,) = (each for each in launch_groups(facts_of(writing())) if each.kind is Kind.CALLS)
+    assert (group.location.line, group.count) == (30, 12)
+    assert len(group.launches) == _STEPS * 36
+    # Of 12 whole gradients, 20 us each, one is left; of the others, which are short, one half
+    assert set(np.round(group.busy_kept, 4)) == {0.5, round(1 / 12, 4)}
 
 
 def generators(runs: int, count: int) -> Analysis:

@@ -46,8 +46,9 @@ RULE = Rule(
     "for them: for each of 16 or more tensors outside of forward and backward, or at least 8 times "
     "in one forward. A line that calls 8 or more modules of a list at a time is such a loop where "
     "its text shows that none takes the result of another: a comprehension, or results that are "
-    "appended and joined. An op that itself launches the same kernels again and again is none. The "
-    "backward of a loop in a forward counts, too.",
+    "appended and joined, or written at an index that selects the arguments, too. An op that "
+    "itself launches the same kernels again and again is none. The backward of a loop in a forward "
+    "counts, too, also the whole gradients that autograd copies for each part that is written.",
     because="Each op costs the CPU the same, however small its tensor. Loops over parameters "
     "(clipping, averages of weights, logged norms), experts, heads or time steps launch hundreds "
     "of kernels of a few microseconds.",
