@@ -92,6 +92,23 @@ def test_float64_costs_half_of_its_kernels_and_the_casts_of_the_function():
     found = only(float64.RULE, rotary())
     assert found.est_saving_ns == 100 * US + 60 * US
     assert (found.location.file, found.location.line) == ("/model.py", 3)
+    assert found.remedy.startswith("the float64 operand")
+
+
+def test_a_model_in_float64_is_named_with_its_convolutions():
+    gradient = "void cudnn::detail::dgrad_engine<256, 6, false>(int, int, double const*, float)"
+    forward = "void implicit_convolve_dgemm<128, 6, true>(int, int, int, double const*, int)"
+    scalars = "void at::native::multi_tensor_apply_kernel<4>(float const*, double, double)"
+    analysis = made(
+        (forward, 100 * US, "aten::cudnn_convolution", Phase.FORWARD),
+        (gradient, 200 * US, "aten::convolution_backward", Phase.BACKWARD),
+        (scalars, 50 * US, "aten::_foreach_add_", Phase.OPTIMIZER),
+        ("void Adam<double, 4>", 80 * US, "aten::_fused_adamw_", Phase.OPTIMIZER),
+    )
+    line = {"file": "/model.py", "line": 5, "function": "forward"}
+    found = only(float64.RULE, placed(analysis, cudnn_convolution=line, convolution_backward=line))
+    assert found.est_saving_ns == (100 + 200) * US // 2
+    assert found.remedy.startswith("model.float()")
 
 
 def test_float32_kernels_and_an_optimizers_scalars_are_none():

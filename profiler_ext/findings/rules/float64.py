@@ -14,10 +14,15 @@ from profiler_ext.kineto import classify
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
-# Of torch's kernels, those whose values are float64; of cuBLAS and CUTLASS, their products
-_FLOAT64 = re.compile(r"<double[,>]|\{lambda\(double\)|\bdgemm|d884gemm|_f64f64_")
+# Of torch's kernels, those whose values are float64; of cuBLAS and CUTLASS, their products; of
+# cuDNN, those that take such tensors. Scalars in ``double`` say nothing
+_FLOAT64 = re.compile(
+    r"<double[,>]|\{lambda\(double\)|(?:\b|_)dgemm|d884gemm|_f64f64_|\bdouble(?: const)?\*"
+)
 _CASTS = "aten::_to_copy"
 _COPIES = "aten::copy_"
+_OF_OPERAND = "the float64 operand in the dtype of the model: NumPy makes float64 by default"
+_OF_MODEL = "model.float() and data in float32: the parameters are in float64, as NumPy's data is"
 # Float32 moves half of the bytes
 _SAVING = 1 / 2
 
@@ -26,19 +31,24 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU")
     is_float64 = facts.named(lambda name: _FLOAT64.search(name) is not None)
-    is_float64 &= ~facts.launches.phase.where(Phase.OPTIMIZER)
-    return _of_functions(facts, np.flatnonzero(facts.in_steps(is_float64)))
+    is_optimizers = facts.launches.phase.where(Phase.OPTIMIZER)
+    duration_ns = facts.launches.duration_ns
+    # An optimizer computes some scalars in float64, whatever its parameters are in
+    is_models = 2 * duration_ns[is_float64 & is_optimizers].sum() > duration_ns[is_optimizers].sum()
+    remedy = _OF_MODEL if is_models else _OF_OPERAND
+    own = np.flatnonzero(facts.in_steps(is_float64 & ~is_optimizers))
+    return _of_functions(facts, own, remedy)
 
 
-def _of_functions(facts: Facts, launches: Ints) -> Iterator[Candidate]:
+def _of_functions(facts: Facts, launches: Ints, remedy: str) -> Iterator[Candidate]:
     copies = facts.of_op(_COPIES.__eq__) & ~facts.named(classify.is_memory_work)
     copying = np.flatnonzero(facts.in_steps(copies))
     casts = dict(launches_by_function(facts, copying))
     for function, own in launches_by_function(facts, launches):
-        yield _candidate(facts, own, casts.get(function, own[:0]))
+        yield _candidate(facts, own, casts.get(function, own[:0]), remedy)
 
 
-def _candidate(facts: Facts, arithmetic: Ints, casts: Ints) -> Candidate:
+def _candidate(facts: Facts, arithmetic: Ints, casts: Ints, remedy: str) -> Candidate:
     arithmetic = np.setdiff1d(arithmetic, casts)
     launches = np.union1d(arithmetic, casts)
     computed_ns = facts.median_per_step(arithmetic, facts.critical_ns(arithmetic))
@@ -48,7 +58,7 @@ def _candidate(facts: Facts, arithmetic: Ints, casts: Ints) -> Candidate:
         summary="arithmetic in float64",
         est_saving_ns=int(_SAVING * computed_ns) + cast_ns,
         confidence=Confidence.ESTIMATED,
-        remedy="the float64 operand in the dtype of the model: NumPy makes float64 by default",
+        remedy=remedy,
         location=location_of(facts.place(longest), facts.launches.name[longest]),
         evidence=(
             *count_and_time(facts, launches),
@@ -64,8 +74,9 @@ RULE = Rule(
     means="Kernels of a function compute in float64.",
     because="An operand in float64 promotes the others: their values are converted, the result is "
     "in float64, and so is its gradient. Tables made by NumPy, and Python lists of NumPy numbers, "
-    "are in float64.",
-    remedy="Convert the table or the constant once, where it is made, to the dtype of the model.",
+    "are in float64. A model takes the dtype of such data with `model.double()`.",
+    remedy="Convert the table or the constant once, where it is made, to the dtype of the model. "
+    "A model in float64 trains in float32, as a rule: `model.float()`.",
     saving="Half of the time of these kernels on the critical path, as float32 moves half of the "
     "bytes, and all of the casts of that function.",
     judge=_judge,
