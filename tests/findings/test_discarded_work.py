@@ -31,6 +31,8 @@ from profiler_ext.findings.rules import (
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import (
+    CPU,
+    ELEMENTWISE,
     US,
     Script,
     at,
@@ -42,7 +44,7 @@ from tests.findings.stepping import (
     only,
     placed,
 )
-from tests.handmade import interned
+from tests.handmade import Mark, interned
 
 if TYPE_CHECKING:
     from profiler_ext.records.analysis import Analysis
@@ -477,3 +479,58 @@ def test_a_network_without_a_backward_is_named_where_it_is_called():
 def test_a_few_products_and_a_network_that_is_trained_are_none():
     assert is_silent(frozen_network.RULE, taught(2))
     assert is_silent(frozen_network.RULE, taught(6, trained="teacher.0"))
+
+
+def with_gradients(adding: range, calls: int = 1) -> Analysis:
+    """Steps of a head on five layers, of which some add to gradients of the step before."""
+    script, layers = Script(), range(5)
+    accumulates = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    for _ in range(3):
+        for layer in [*layers] * calls:
+            script.launch(GEMM, 100 * US, op=f"aten::l{layer}_convolution")
+        script.launch(GEMM, 100 * US, op="aten::head_mm")
+        script.work(accumulates, 5 * US, "cpu_op")
+        for layer in reversed(layers):
+            script.launch(GEMM, 200 * US, op=f"aten::l{layer}_mm_backward")
+            begin_ns = script.now_ns
+            if layer in adding:
+                script.launch(ELEMENTWISE, 10 * US, op=f"aten::add_{layer}")
+            script.now_ns += 5 * US
+            span = CPU, begin_ns, script.now_ns - begin_ns
+            script.marks.append(Mark(accumulates, "cpu_op", *span))
+        script.launch(ELEMENTWISE, 10 * US, op="aten::update")
+        script.wait()
+        script.end_step()
+    places = {"head_mm": at(9, "mm", module="head")}
+    for layer in layers:
+        own = {"module": f"body.{layer}"}
+        places[f"l{layer}_convolution"] = at(3, "mm", **own)
+        places[f"l{layer}_mm_backward"] = at(3, "mm", Phase.BACKWARD, **own)
+        places[f"add_{layer}"] = at(3, "add_", Phase.GRADIENT_ACCUMULATION, **own)
+    analysis = placed(script.analysis(), **places)
+    of_layers = [
+        phase
+        for layer in reversed(layers)
+        for phase in ("backward", *(["gradient_accumulation"] if layer in adding else []))
+    ]
+    phases = ["forward"] * (5 * calls + 1) + of_layers + ["optimizer"]
+    return replace(analysis, launches=replace(analysis.launches, phase=interned(phases * 3)))
+
+
+def test_gradients_that_add_up_from_step_to_step_are_of_no_optimizer():
+    found = only(frozen_network.RULE, with_gradients(range(5)))
+    assert found.summary == "gradients of parameters that no optimizer updates"
+    assert (found.location.line, found.saving_per) == (3, SavingPer.STEP)
+    assert found.est_saving_ns == pytest.approx(5 * 210 * US, rel=0.02)
+
+
+def test_gradients_in_front_of_what_is_trained_count_alone():
+    # The first layer is trained: autograd has to come to it
+    assert is_silent(frozen_network.RULE, with_gradients(range(1, 5)))
+    # The last one is
+    found = only(frozen_network.RULE, with_gradients(range(4)))
+    assert found.est_saving_ns == pytest.approx(4 * 210 * US, rel=0.02)
+
+
+def test_gradients_that_add_up_within_a_step_are_none():
+    assert is_silent(frozen_network.RULE, with_gradients(range(5), calls=2))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from profiler_ext.findings.autograd_nodes import accumulates, node_around, nodes_of
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of, shared_line
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, SavingPer
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
@@ -14,6 +15,8 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
 _PRODUCES = re.compile(r"\b(?:add|b|badd)?b?mm\b|convolution$")
+_ADDS = "aten::add_"
+_BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION, Phase.RECOMPUTE)
 _BEHIND = (Phase.BACKWARD, Phase.RECOMPUTE)
 _MIN_FRACTION = 0.05
 _MIN_PRODUCTS = 4  # a step; fewer are no network
@@ -24,6 +27,10 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU")
     if not facts.launches.phase.where(*_BEHIND).any():
         return ()
+    return (*_without_backward(facts), *_with_gradients(facts))
+
+
+def _without_backward(facts: Facts) -> Iterable[Candidate]:
     own = _frozen(facts)
     spent_ns = facts.median_per_step(own, facts.paced_ns(own))
     if not spent_ns or spent_ns < _MIN_FRACTION * facts.training.step_ns:
@@ -53,7 +60,7 @@ def _frozen(facts: Facts) -> Ints:
     phase = launches.phase.where(*_BEHIND)[rows]
     learning = {places[at].module for at in np.unique(facts.main_place[rows[phase]]).tolist()}
     forward = rows[~phase]
-    is_product = facts.of_op(lambda op: _PRODUCES.search(op) is not None)
+    is_product = facts.of_op(_is_product)
     at = facts.main_place[forward[is_product[forward]]]
     modules = {places[each].module for each in np.unique(at).tolist()} - learning
     is_frozen = np.array([each.module in modules and bool(each.module) for each in places])
@@ -62,17 +69,83 @@ def _frozen(facts: Facts) -> Ints:
     return own if is_network else own[:0]
 
 
+def _with_gradients(facts: Facts) -> Iterable[Candidate]:
+    """Return the backward of a network whose gradients add up from step to step."""
+    own = _behind_all_trained(facts)
+    saved_ns = facts.removed_per_step_ns(own) if len(own) else 0
+    if not saved_ns or saved_ns < _MIN_FRACTION * facts.training.step_ns:
+        return ()
+    return (
+        Candidate(
+            summary="gradients of parameters that no optimizer updates",
+            est_saving_ns=saved_ns,
+            confidence=Confidence.ESTIMATED,
+            remedy="requires_grad_(False) of the network that is not trained",
+            location=location_of(facts.place(facts.longest(own))),
+            evidence=count_and_time(facts, own),
+            launches=own,
+        ),
+    )
+
+
+def _behind_all_trained(facts: Facts) -> Ints:
+    """Return the backward after the last gradient of a parameter that is trained, in each step.
+
+    ``optimizer.zero_grad()`` frees the gradients of the parameters that it has, and the next ones
+    take their place. Those of others are added to what is there.
+    """
+    launches, steps, nodes = facts.launches, facts.analysis.steps, nodes_of(facts)
+    rows = np.flatnonzero(facts.in_steps(launches.phase.where(*_BACKWARD)))
+    is_update = facts.in_steps(launches.phase.where(Phase.OPTIMIZER))
+    updates = len(np.unique(launches.step[is_update].filled(-1)))
+    if not launches.scope.where(Scope.EAGER)[rows].all() or updates < len(steps):
+        return rows[:0]
+    at = node_around(facts, rows)
+    is_trained = accumulates(facts, nodes)
+    is_added = facts.of_op(lambda op: op.startswith(_ADDS))[rows] & np.append(is_trained, False)[at]
+    is_trained[at[is_added]] = False
+    nodes_ns = facts.analysis.recording.trace.events.start_ns[nodes.event]
+    enqueued_ns, chosen = facts.pace.enqueued_ns[rows], np.zeros(len(rows), np.bool_)
+    for each in steps:
+        is_in = (nodes_ns >= each.cpu_start_ns) & (nodes_ns < each.cpu_end_ns)
+        if not (is_trained & is_in).any():
+            return rows[:0]
+        last_ns = nodes_ns[is_trained & is_in].max()
+        chosen |= (enqueued_ns > last_ns) & (enqueued_ns < each.cpu_end_ns)
+    adding = {facts.place(row).module for row in rows[chosen & is_added].tolist()}
+    is_network = len(adding - {None}) >= _MIN_PRODUCTS and not adding & _run_often(facts)
+    return rows[chosen] if is_network else rows[:0]
+
+
+def _run_often(facts: Facts) -> set[str | None]:
+    """Return the modules with products that run more than once a step: gradients of one add up."""
+    is_forward = facts.launches.phase.where(Phase.FORWARD) & facts.of_op(_is_product)
+    rows = np.flatnonzero(facts.in_steps(is_forward & (facts.main_place >= 0)))
+    calls = np.unique(np.stack([facts.main_place[rows], facts.called_ops(rows)]), axis=1)
+    places, counts = np.unique(calls[0], return_counts=True)
+    often = places[counts > len(facts.analysis.steps)].tolist()
+    return {facts.analysis.places[each].module for each in often}
+
+
+def _is_product(op: str) -> bool:
+    return _PRODUCES.search(op) is not None
+
+
 RULE = Rule(
     name="frozen_network",
     title="A network that each step runs and none trains",
     means="In a training step modules with four or more products or convolutions run forward and "
     "have no backward at all, for 5% of the step or more: a teacher, a text encoder, the encoder "
-    "of a latent diffusion model.",
-    because="Of the same input such a network returns the same in each epoch.",
+    "of a latent diffusion model. Or they have a backward, last of all, that adds to gradients "
+    "which nothing frees, as no optimizer has the parameters.",
+    because="Of the same input such a network returns the same in each epoch. "
+    "Autograd computes gradients for all parameters that require them, also for those of a "
+    "backbone that the optimizer was not given.",
     remedy="Compute its outputs once for each sample and store them, if inputs repeat without "
     "random augmentation. Else run it in a compiled graph, in bfloat16 and `torch.inference_mode`, "
     "or for a larger batch at once. Networks that follow the trained one (target networks) have "
-    "to run.",
-    saving="Unknown: a recording does not tell whether inputs repeat. Its time is in the evidence.",
+    "to run. `requires_grad_(False)` of a network without an optimizer leaves out its backward.",
+    saving="The backward of a network that has one: how much shorter the step would be without it. "
+    "Else unknown: a recording does not tell whether inputs repeat. Its time is in the evidence.",
     judge=_judge,
 )
