@@ -37,6 +37,7 @@ _LIBRARIES: Final = ("aten", "prims", "inductor", "c10d", "_c10d_functional", "f
 _CONVERSION: Final = "prims.convert_element_type.default"
 # Inductor's limits: ``max_pointwise_cat_inputs``, ``realize_reads_threshold``
 _MAX_CAT, _MAX_READS = 8, 4
+_LIMIT: Final = 16  # what is enough for most, and what `profiler-ext try` measures
 # The prologue of a template may load so much more than it stores
 _PROLOGUE_FACTOR: Final = 1.1
 # A kernel that reaches this part of the memory's peak waits for nothing else
@@ -79,7 +80,7 @@ _COMPLEX_OP = _Kind(
 )
 _RANDOM_OP = _Kind(
     "eager kernels draw the random numbers of compiled code",
-    "leave fallback_random off: fused kernels draw numbers themselves, but not those of eager code",
+    'torch.compile(..., options={"fallback_random": False}): fused kernels draw other numbers',
 )
 _CAT = _Kind("a concatenation is copied to memory for a kernel that could read its parts")
 _READS = _Kind("a value that depends on many inputs is written to memory for a kernel to read")
@@ -260,7 +261,8 @@ def _add_limits(
         collected.add_buffer(_READS, first, moved, remedy)
 
 
-def _option(name: str, value: int) -> str:
+def _option(name: str, count: int) -> str:
+    value = max(count, _LIMIT)
     return f'torch.compile(..., options={{"{name}": {value}}})'
 
 
