@@ -187,8 +187,9 @@ class CrossingBuffer:
     passed: PassedInput
     writer: Side
     reader: Side
-    calls: Ints  # a launch of the reader for each time that it was passed on
-    saved_bytes: int  # each time, if both calls were one graph
+    calls: Ints  # a launch for each time that it was passed on
+    readers: int  # kernels that load it, in graphs of its direction
+    is_saved: bool  # a backward loads it too
 
 
 def crossing_buffers(analysis: Analysis) -> Iterator[CrossingBuffer]:
@@ -199,7 +200,7 @@ def crossing_buffers(analysis: Analysis) -> Iterator[CrossingBuffer]:
     """
     graphs, sides = analysis.recording.graphs, kernel_sides(analysis)
     at = {graph.index: position for position, graph in enumerate(graphs)}
-    users = Counter(each for graph in graphs for each in _uses(graph))
+    readers = [Counter(_uses(graphs, is_backward)) for is_backward in (False, True)]
     for reading, graph in enumerate(graphs):
         for passed in graph.passed_inputs:
             writing = at.get(passed.graph)
@@ -209,19 +210,19 @@ def crossing_buffers(analysis: Analysis) -> Iterator[CrossingBuffer]:
             reader = _generated(_of_graph(sides, reading), "reads", passed.name)
             if writer is None or reader is None or _waits_within(graph, reader.site):
                 continue
-            is_sole = users[passed.graph, passed.output] == 1
             calls = _after_first(analysis, reader) if reading == writing else _calls(writer, reader)
-            yield CrossingBuffer(
-                reading, passed, writer, reader, calls, passed.bytes * (2 if is_sole else 1)
-            )
+            output = passed.graph, passed.output
+            own, other = (readers[graph.is_backward ^ by][output] for by in (False, True))
+            yield CrossingBuffer(reading, passed, writer, reader, calls, own, other > 0)
 
 
-def _uses(graph: GraphInstance) -> Iterator[tuple[int, str]]:
-    """The outputs of graphs that a graph's kernels load, as often as they do."""
-    origins = {passed.name: (passed.graph, passed.output) for passed in graph.passed_inputs}
-    for site in graph.call_sites:
-        for name in site.reads:
-            yield origins.get(name, (graph.index, name))
+def _uses(graphs: Iterable[GraphInstance], is_backward: bool) -> Iterator[tuple[int, str]]:
+    """The outputs of graphs that kernels of one direction load, as often as they do."""
+    for graph in graphs:
+        origins = {passed.name: (passed.graph, passed.output) for passed in graph.passed_inputs}
+        for site in graph.call_sites if graph.is_backward == is_backward else ():
+            for name in site.reads:
+                yield origins.get(name, (graph.index, name))
 
 
 def _are_alike(writing: GraphInstance, reading: GraphInstance) -> bool:
@@ -279,9 +280,15 @@ def _sides(analysis: Analysis) -> dict[tuple[int, int], Side]:
 
 def memory_bytes_per_ns(analysis: Analysis) -> float | None:
     """Return that rate, at most the peak of the device's memory: caches may be faster."""
-    rate, known = _bytes_per_ns(analysis), rooflines(analysis)
+    rate, peak = _bytes_per_ns(analysis), peak_bytes_per_ns(analysis)
+    return rate if rate is None or peak is None else min(rate, peak)
+
+
+def peak_bytes_per_ns(analysis: Analysis) -> float | None:
+    """Return the peak of the device's memory, if it is known."""
+    known = rooflines(analysis)
     peaks = (known.gb_per_s / known.bandwidth_fraction).compressed()
-    return rate if rate is None or not len(peaks) else min(rate, float(peaks.max()))
+    return float(peaks.max()) if len(peaks) else None
 
 
 def _bytes_per_ns(analysis: Analysis) -> float | None:

@@ -148,6 +148,5 @@ ROWS: Final = (
     _inductor_option(
         "max_pointwise_cat_inputs", "up to 16 parts concatenated by what reads them", value=16
     ),
-    _inductor_option("fallback_random", "random numbers drawn by fused kernels", value=False),
     _inductor_option("freezing", "weights as constants, for inference"),
 )

@@ -18,11 +18,14 @@ Row = dict[str, Any]
 
 
 @cache
-def marked_lines(name: str) -> frozenset[int]:
-    """The lines of the programs whose kernels are two."""
-    text = Path(__file__).with_name("programs.py").read_text()
-    marks = ((at, _MARK.search(line)) for at, line in enumerate(text.splitlines(), 1))
-    return frozenset(at for at, mark in marks if mark and mark[1] == name)
+def marked_lines(name: str) -> frozenset[tuple[str, int]]:
+    """The lines of the programs whose kernels are two, with their files."""
+    return frozenset(
+        (path.name, at)
+        for path in Path(__file__).parent.glob("*.py")
+        for at, line in enumerate(path.read_text().splitlines(), 1)
+        if (mark := _MARK.search(line)) and mark[1] == name
+    )
 
 
 def said_ms(row: Row) -> float:
@@ -30,7 +33,7 @@ def said_ms(row: Row) -> float:
     return sum(
         each["saving_ms"]
         for each in row["findings"]
-        if each["rule"] == RULE and each["line"] in marked_lines(row["name"])
+        if each["rule"] == RULE and (each["file"], each["line"]) in marked_lines(row["name"])
     )
 
 

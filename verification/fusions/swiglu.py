@@ -22,7 +22,8 @@ if torch.cuda.is_available():
 
     def swiglu(x: Tensor, up: Tensor) -> Tensor:
         out = torch.empty_like(x)
-        _swiglu[(triton.cdiv(x.numel(), 1024),)](x, up, out, x.numel(), BLOCK=1024)
+        grid = (triton.cdiv(x.numel(), 1024),)
+        _swiglu[grid](x, up, out, x.numel(), BLOCK=1024)  # fusion: user_triton
         return out
 
 else:

@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts, eager_kernels, location_of
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.provenance import GraphInstance, is_view_op
-from profiler_ext.records.vocabulary import FusionBarrier, LaunchKind, SiteKind
+from profiler_ext.records.vocabulary import FusionBarrier, LaunchKind, Phase, Scope, SiteKind
 from profiler_ext.rooflines.intermediates import (
     CrossingBuffer,
     PassedBuffer,
@@ -26,12 +26,12 @@ from profiler_ext.rooflines.intermediates import (
     kernel_sides,
     memory_bytes_per_ns,
     passed_buffers,
+    peak_bytes_per_ns,
     saved_bytes,
 )
 
 _POINTWISE: Final = "triton_poi_"  # Source: ``torch/_inductor/codegen/triton.py``
 _ELEMENTWISE, _COMPLEX = "elementwise_kernel", "c10::complex"
-_RANDOM: Final = ("native_dropout", "bernoulli", "rand", "rand_like", "randn", "randn_like")
 # Namespaces of ops that are no pointwise op of somebody's
 _LIBRARIES: Final = ("aten", "prims", "inductor", "c10d", "_c10d_functional", "fsdp", "symm_mem")
 _CONVERSION: Final = "prims.convert_element_type.default"
@@ -42,9 +42,11 @@ _LIMIT: Final = 16  # what is enough for most, and what `profiler-ext try` measu
 _PROLOGUE_FACTOR: Final = 1.1
 # A kernel that reaches this part of the memory's peak waits for nothing else
 _MEMORY_BOUND: Final = 0.5
-_MAX_EAGER = 3  # launches from one graph to the next
+_COPY: Final = "Memcpy DtoD"
+_MAX_EAGER, _MIN_EAGER_NS = 3, 10_000  # launches from one graph to the next, and their time
 _PER_COMBO, _MIN_SMALL = 8, 16  # ``combo_kernel_max_num_nodes``
 _MAX_SMALL_NS, _COMBO_NS = 6_000, 3_000  # a combined kernel has its fixed time once
+_FULL: Final = 0.8  # small kernels of a CUDA graph are apart by a third of their time
 _EDITS: Final[Mapping[str, str]] = {
     "aten.as_strided.default": "take the slices that it is made of: as_strided reads memory",
     "aten.unfold.default": "take the slices that it is made of: unfold reads memory",
@@ -78,10 +80,6 @@ _COMPLEX_OP = _Kind(
     "complex numbers are computed by library kernels, which are fused with nothing",
     "compute with the real and imaginary parts: Inductor generates no code for complex numbers",
 )
-_RANDOM_OP = _Kind(
-    "eager kernels draw the random numbers of compiled code",
-    'torch.compile(..., options={"fallback_random": False}): fused kernels draw other numbers',
-)
 _CAT = _Kind("a concatenation is copied to memory for a kernel that could read its parts")
 _READS = _Kind("a value that depends on many inputs is written to memory for a kernel to read")
 _VIEW = _Kind("a view needs its input in memory, so that what is around it is two kernels")
@@ -107,6 +105,7 @@ class _Passes:
     calls: Ints  # one for each pass
     saved_bytes: float
     removed_ns: float = 0.0  # time of a pass that is not the traffic of these bytes
+    sets_pace: bool = False  # whatever the recording shows: a CUDA graph fills the step
 
 
 @dataclass(slots=True)
@@ -179,9 +178,12 @@ def _candidate(facts: Facts, missed: _Missed, bytes_per_ns: float) -> Candidate:
     counts = [len(each.calls) for each in missed.passes]
     moved = np.repeat([each.saved_bytes for each in missed.passes], counts)
     saved_ns = moved / bytes_per_ns + np.repeat([p.removed_ns for p in missed.passes], counts)
-    critical_ns = np.where(facts.pace.is_critical[calls], saved_ns, 0).astype(np.int64)
-    most_ns = facts.median_per_step(launches, facts.critical_ns(launches))
+    sets_pace = np.repeat([each.sets_pace for each in missed.passes], counts)
+    is_critical = sets_pace | facts.pace.is_critical[calls]
+    critical_ns = np.where(is_critical, saved_ns, 0).astype(np.int64)
     took_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
+    most_ns = facts.median_per_step(launches, facts.critical_ns(launches))
+    most_ns = took_ns if sets_pace.all() else most_ns
     figures = [
         Figure("kernels", " and ".join(missed.kernels), FigureUnit.TEXT),
         Figure("launches a step", facts.launches_per_step(launches)),
@@ -244,10 +246,11 @@ def _add_limits(
     readers = {each.passed.reader for each in buffer}
     writers = {each.passed.writer for each in buffer}
     moved = saved_bytes(first.passed, len(readers))
-    if len(writers) > _MAX_CAT and len(readers) == 1 and _is_pointwise(first.reader):
-        remedy = _option("max_pointwise_cat_inputs", len(writers))
-        for each in buffer:
-            collected.add_buffer(_CAT, each, saved_bytes(each.passed, 1), remedy)
+    parts = len(writers) if len(writers) > 1 else _parts(first)
+    if parts > _MAX_CAT and len(readers) == 1 and _is_pointwise(first.reader):
+        remedy = _option("max_pointwise_cat_inputs", parts)
+        for each in buffer:  # that it masks its loads costs the kernel about the store's time
+            collected.add_buffer(_CAT, each, each.passed.read_bytes, remedy)
     elif len(writers) > 1:
         return
     elif (edit := _view_edit(graph, first)) is not None and len(readers) == 1:
@@ -259,6 +262,12 @@ def _add_limits(
     elif len(readers) == 1 and not first.passed.is_kept and _is_recomputable(graph, first):
         remedy = _option("realize_reads_threshold", len(first.writer.site.reads))
         collected.add_buffer(_READS, first, moved, remedy)
+
+
+def _parts(each: PassedBuffer) -> int:
+    """Return of how many parts one kernel makes a concatenation: it stores no whole buffer."""
+    stored = each.writer.site.writes
+    return 1 if each.passed.buffer in stored else len(stored)
 
 
 def _option(name: str, count: int) -> str:
@@ -359,14 +368,12 @@ def _kind_of_op(facts: Facts, side: Side) -> _Kind | None:
     """Return what kind of op that could be fused a library call or a kernel of the user's is."""
     name = facts.launches.name
     own = {name[int(row)] for row in side.launches}
-    namespace, _, op = (side.site.op or "").rpartition("::")
+    namespace = (side.site.op or "").rpartition("::")[0]
     is_pointwise = all(_ELEMENTWISE in each for each in own)
     if side.site.kind is SiteKind.USER_TRITON:
         return _CUSTOM if _waits_for_memory(facts, side) else None
     if side.site.kind is not SiteKind.EXTERN:
         return None
-    if namespace == "aten" and op in _RANDOM:
-        return _RANDOM_OP
     if is_pointwise and any(_COMPLEX in each for each in own):
         return _COMPLEX_OP
     is_own = bool(namespace) and namespace not in _LIBRARIES
@@ -412,19 +419,16 @@ class _Order:
         return result[0], result[1]
 
     def runs(self, rows: Ints) -> Iterator[tuple[int, Ints, int]]:
-        """Yield runs of these launches between two generated kernels of one phase."""
+        """Yield runs of these launches between two generated kernels of one phase and step."""
         at = np.sort(self._at[rows])
-        phase = self._launches.phase.codes
+        phase, step = self._launches.phase.codes, self._launches.step.filled(-1)
         for run in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1) if len(at) else ():
             if run[0] > 0 and run[-1] + 1 < len(self._rows):
-                before, own, after = (
-                    self._rows[run[0] - 1],
-                    self._rows[run],
-                    self._rows[run[-1] + 1],
-                )
-                are_alike = len(np.unique(phase[[before, *own, after]])) == 1
-                if self._is_generated[[before, after]].all() and are_alike:
-                    yield int(before), own, int(after)
+                own = self._rows[run]
+                ends = self._rows[[run[0] - 1, run[-1] + 1]]
+                are_alike = phase[ends[0]] == phase[ends[1]] and step[ends[0]] == step[ends[1]]
+                if self._is_generated[ends].all() and are_alike:
+                    yield int(ends[0]), own, int(ends[1])
 
 
 def _add_crossing(collected: _Collected, crossing: CrossingBuffer) -> None:
@@ -433,9 +437,21 @@ def _add_crossing(collected: _Collected, crossing: CrossingBuffer) -> None:
     collected.add(
         _ONE_GRAPH,
         (_end(crossing.writer), _end(crossing.reader)),
-        _Passes(launches, crossing.calls, crossing.saved_bytes),
+        _Passes(launches, crossing.calls, _crossing_bytes(crossing)),
         reason=_break_before(collected.facts, graph) or "compiled functions that are called apart",
     )
+
+
+def _crossing_bytes(crossing: CrossingBuffer) -> float:
+    """Return what one graph would not load and store.
+
+    A backward computes again what a pointwise kernel stored for it. What kernels after the next one
+    need too, as in residual connections, they load or compute again: half of the load was won.
+    """
+    if crossing.readers > 1:
+        return crossing.passed.bytes / 2
+    is_stored = crossing.is_saved and not _is_pointwise(crossing.writer)
+    return crossing.passed.bytes * (1 if is_stored else 2)
 
 
 def _break_before(facts: Facts, graph: GraphInstance) -> str | None:
@@ -449,25 +465,26 @@ def _break_before(facts: Facts, graph: GraphInstance) -> str | None:
 
 
 def _add_eager(collected: _Collected) -> None:
-    """Add pointwise eager kernels between two kernels of compiled graphs."""
+    """Add pointwise eager kernels and copies between two kernels of compiled graphs."""
     facts, order = collected.facts, collected.order
-    rows = eager_kernels(facts)
-    pointwise = facts.named(lambda name: _ELEMENTWISE in name)
-    for before, own, after in order.runs(rows[pointwise[rows]]):
-        if len(own) > _MAX_EAGER:
+    phases = facts.launches.phase.where(Phase.FORWARD, Phase.BACKWARD, Phase.OTHER)
+    eager = facts.in_steps(facts.launches.scope.where(Scope.EAGER) & phases)
+    is_own = facts.named(
+        lambda name: _COPY in name or (_ELEMENTWISE in name and _COMPLEX not in name)
+    )
+    for before, own, after in order.runs(np.flatnonzero(eager & is_own)):
+        removed_ns = float(facts.launches.duration_ns[own].sum())
+        if len(own) > _MAX_EAGER or removed_ns < _MIN_EAGER_NS:
             continue
         # What the first of them loads is stored for it, and half of what the last one moves is
         # loaded by the next kernel
         moved = facts.rooflines.bytes[own[[0, -1]]].filled(0) / 2
-        removed_ns = float(facts.launches.duration_ns[own].sum())
-        kernel = facts.launches.kernel_or_name[after]
+        longest = int(own[facts.launches.duration_ns[own].argmax()])
+        known = facts.main_place[longest] >= 0
+        end = (facts.place(longest) if known else None, facts.innermost_op(longest))
+        launches = np.array([before, *own, after], np.int64)
         collected.add(
-            _EAGER,
-            (
-                (facts.place(int(own[0])), facts.innermost_op(int(own[0]))),
-                (facts.place(int(own[-1])), kernel),
-            ),
-            _Passes(np.array([before, *own, after]), own[:1], float(moved.sum()), removed_ns),
+            _EAGER, (end, end), _Passes(launches, own[:1], float(moved.sum()), removed_ns)
         )
 
 
@@ -487,20 +504,29 @@ def _add_small(collected: _Collected, at: int, graph: GraphInstance) -> None:
     for sides in levels.values():
         if len(sides) >= _MIN_SMALL:
             launches = np.unique(np.concatenate([side.launches for side in sides]))
-            passes = _Passes(launches, sides[0].launches, 0.0, _combined_ns(collected, sides))
+            saved_ns, sets_pace = _combined_ns(facts, sides), _fills_step(facts, launches)
+            passes = _Passes(launches, sides[0].launches, 0.0, saved_ns, sets_pace)
             collected.add(_SMALL, (_end(sides[0]), _end(sides[-1])), passes)
 
 
-def _combined_ns(collected: _Collected, sides: Sequence[Side]) -> float:
+def _combined_ns(facts: Facts, sides: Sequence[Side]) -> float:
     """Return how much less time small kernels take when up to eight of them are one."""
-    moved, saved_ns = collected.facts.rooflines.bytes, 0.0
+    moved, saved_ns = facts.rooflines.bytes, 0.0
+    # Small kernels do not show how fast the memory is
+    rate = peak_bytes_per_ns(facts.analysis) or memory_bytes_per_ns(facts.analysis)
     for first in range(0, len(sides), _PER_COMBO):
         own = sides[first : first + _PER_COMBO]
         each_ns = [side.duration_ns / len(side.launches) for side in own]
         bytes_moved = sum(float(moved[side.launches].filled(0).mean()) for side in own)
-        then_ns = max(_COMBO_NS, *each_ns, bytes_moved / collected.bytes_per_ns)
+        then_ns = max(_COMBO_NS, *each_ns, bytes_moved / rate if rate else 0.0)
         saved_ns += max(sum(each_ns) - then_ns, 0.0)
     return saved_ns
+
+
+def _fills_step(facts: Facts, launches: Ints) -> bool:
+    """Tell whether CUDA graphs run these, in steps that are hardly ever idle."""
+    is_full = facts.training.is_known and facts.busy_ns >= _FULL * facts.training.step_ns
+    return bool(is_full and facts.pace.replayed[launches].all())
 
 
 RULE = Rule(
