@@ -10,7 +10,7 @@ that are not known here stay as they are. Source: the calls of ``WhyNoFuse`` in
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -219,10 +219,12 @@ def crossing_buffers(analysis: Analysis) -> Iterator[CrossingBuffer]:
 def _uses(graphs: Iterable[GraphInstance], is_backward: bool) -> Iterator[tuple[int, str]]:
     """The outputs of graphs that kernels of one direction load, as often as they do."""
     for graph in graphs:
-        origins = {passed.name: (passed.graph, passed.output) for passed in graph.passed_inputs}
+        origins: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for passed in graph.passed_inputs:
+            origins[passed.name].append((passed.graph, passed.output))
         for site in graph.call_sites if graph.is_backward == is_backward else ():
             for name in site.reads:
-                yield origins.get(name, (graph.index, name))
+                yield from origins.get(name, [(graph.index, name)])
 
 
 def _are_alike(writing: GraphInstance, reading: GraphInstance) -> bool:

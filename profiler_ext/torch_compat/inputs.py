@@ -7,14 +7,15 @@ AOTAutograd's graphs stand for; ``torch/_inductor/cudagraph_trees.py`` for the c
 from __future__ import annotations
 
 import linecache
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
 import torch.fx
-from torch.multiprocessing import reductions
 
+from profiler_ext.isolation.hook_protocols import identity
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.names import artifact_names, fx_names, running_names
 
@@ -138,13 +139,12 @@ class Passing(NamedTuple):
 class PassedTensors:
     """Which outputs of graphs the tensors are that graphs get, in the first calls of each.
 
-    A tensor is known by its storage. A weak reference keeps the address of a freed one from being
-    used for another.
+    A tensor is known by its storage, which torch gives one object as long as it lives.
     """
 
     def __init__(self) -> None:
         self._calls: Counter[int] = Counter()
-        self._origins: dict[int, tuple[Any, int, int]] = {}
+        self._origins: dict[int, tuple[weakref.ref[Any], int, int]] = {}
 
     def is_wanted(self, graph: int) -> bool:
         """Count a call of a graph; tell whether to look at it."""
@@ -158,20 +158,19 @@ class PassedTensors:
     def _taken(self, given: Sequence[Any]) -> Iterator[Passing]:
         for position, tensor in enumerate(given):
             if type(tensor) is torch.Tensor:
-                origin = self._origins.get(tensor.untyped_storage()._cdata)
-                if origin is not None:
+                storage = tensor.untyped_storage()
+                origin = self._origins.get(identity(storage))
+                if origin is not None and origin[0]() is storage:
                     yield Passing(position, origin[1], origin[2], tensor.nbytes)
 
     def keep(self, graph: int, outputs: Iterable[Any]) -> None:
-        """Keep what a call of a graph returned."""
+        """Keep what a call of a graph returned; what is known already it only passes on."""
         if len(self._origins) > _MAX_KEPT:
-            self._origins = {
-                at: kept for at, kept in self._origins.items() if not kept[0].expired()
-            }
+            alive = ((at, kept) for at, kept in self._origins.items() if kept[0]() is not None)
+            self._origins = dict(alive)
         for position, tensor in enumerate(outputs):
             if type(tensor) is torch.Tensor:
-                # What is there already is passed on as it is
                 storage = tensor.untyped_storage()
-                if storage._cdata not in self._origins:
-                    reference: Any = reductions.StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-                    self._origins[storage._cdata] = (reference, graph, position)
+                known = self._origins.get(identity(storage))
+                if known is None or known[0]() is not storage:
+                    self._origins[identity(storage)] = (weakref.ref(storage), graph, position)

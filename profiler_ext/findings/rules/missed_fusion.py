@@ -220,7 +220,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         _add_limits(collected, facts.analysis.recording.graphs[at], own)
         _add_templates(collected, facts.analysis.recording.graphs[at], own)
     _add_library_ops(collected)
-    for crossing in crossing_buffers(facts.analysis):
+    for crossing in () if _is_sharded(facts) else crossing_buffers(facts.analysis):
         _add_crossing(collected, crossing)
     _add_eager(collected)
     for at, graph in enumerate(facts.analysis.recording.graphs):
@@ -440,6 +440,14 @@ def _add_crossing(collected: _Collected, crossing: CrossingBuffer) -> None:
         _Passes(launches, crossing.calls, _crossing_bytes(crossing)),
         reason=_break_before(collected.facts, graph) or "compiled functions that are called apart",
     )
+
+
+def _is_sharded(facts: Facts) -> bool:
+    """Tell whether parameters are gathered as they are needed, between graphs (FSDP)."""
+    communication = facts.analysis.communication
+    if not len(communication):
+        return False
+    return any("gather" in name for name in communication.collective.strings)
 
 
 def _crossing_bytes(crossing: CrossingBuffer) -> float:
