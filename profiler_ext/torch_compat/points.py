@@ -306,4 +306,62 @@ GRAPH_BREAK = Point(
     is_vital=False,
 )
 
+_LINES = "the node of each line of a kernel (`inside`)"
+LOOPS_MADE = Point(
+    "torch._inductor.ir",
+    "IRNode.__post_init__",
+    ("self",),
+    _LINES,
+    "each loop of Inductor's, while the node is lowered that it is of; with `inside` only",
+    is_vital=False,
+)
+INNER_STEP = Point(
+    "torch.fx.interpreter",
+    "Interpreter.run_node",
+    ("self", "n"),
+    _LINES,
+    "each node of a graph that a template inlines, as it is lowered; with `inside` only",
+    is_vital=False,
+)
+LINE_WRITTEN = Point(
+    "torch._inductor.utils",
+    "IndentedBuffer.writeline",
+    ("self", "line"),
+    _LINES,
+    "each line of generated code as it is written; with `inside` only",
+    is_vital=False,
+)
+VALUE_NAMED = Point(
+    "torch._inductor.codegen.common",
+    "CSE.generate",
+    ("self", "buffer", "expr"),
+    _LINES,
+    "each value of a kernel, which several nodes may share; with `inside` only",
+    is_vital=False,
+)
+KERNEL_CODE = Point(
+    "torch._inductor.codegen.triton",
+    "TritonScheduling.define_kernel",
+    ("self", "src_code", "node_schedule", "kernel"),
+    _LINES,
+    "the code of each generated kernel, at each call of it; with `inside` only",
+    is_vital=False,
+)
+KERNEL_TEXT = Point(
+    "torch._inductor.codegen.wrapper",
+    "PythonWrapperCodegen.define_kernel",
+    ("self", "kernel_name", "kernel_body"),
+    _LINES,
+    "the text of each kernel as it stands in the generated module; with `inside` only",
+    is_vital=False,
+)
+USER_KERNEL = Point(
+    "torch._inductor.codegen.wrapper",
+    "PythonWrapperCodegen.define_user_defined_triton_kernel",
+    ("self", "kernel"),
+    _LINES,
+    "each call of a kernel that the program wrote; with `inside` only",
+    is_vital=False,
+)
+
 ALL = (*CALL_SITES, *(each for each in tuple(vars().values()) if isinstance(each, Point)))

@@ -122,6 +122,22 @@ def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
                 yield _describe(leaf)
 
 
+def template_nodes(node_schedule: Iterable[Any]) -> tuple[torch.fx.Node, ...]:
+    """Return the FX nodes that the templates of a kernel's schedule compute."""
+    leaves = (
+        leaf
+        for entry in node_schedule
+        if (get_nodes := kernel_names.GET_NODES.maybe(entry)) is not None
+        for leaf in get_nodes()
+    )
+    computed = (
+        _template_node(kernel_names.IR_NODE.of(leaf))
+        for leaf in leaves
+        if kernel_names.IS_TEMPLATE.of(leaf)()
+    )
+    return tuple(dict.fromkeys(node for node in computed if node is not None))
+
+
 def is_commented(node_schedule: Iterable[Any]) -> bool:
     """Tell whether the comment above a kernel's launch lists all of its schedule.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.torch_compat.private import Attribute, Member
+from profiler_ext.torch_compat.private import Attribute, Member, OptionalAttribute
 
 _SITES = "the call sites of a graph"
 _EXACT = "the exact FX nodes of a kernel"
@@ -114,3 +114,33 @@ BUFFER_SUBGRAPH = Attribute(_IR, "SubgraphBuffer.subgraph", _NESTED)
 LOOP = Member(_IR, "WhileLoop", _NESTED)
 LOOP_CONDITION = Attribute(_IR, "WhileLoop.cond_subgraph", _NESTED)
 LOOP_BODY = Attribute(_IR, "WhileLoop.body_subgraph", _NESTED)
+
+_LINES = "the node of each line of a kernel (`inside`)"
+_TRITON = "torch._inductor.codegen.triton"
+_COMMON = "torch._inductor.codegen.common"
+_BODY = "torch._inductor.loop_body"
+V_KERNEL = Attribute(_VIRTUALIZED, "_V.kernel", _LINES)
+V_INTERPRETER = Attribute(_VIRTUALIZED, "_V.interpreter", _LINES)
+LOWERED_NODE = Attribute(_GRAPH, "GraphLowering.current_node", _LINES)
+PARENT_GRAPH = Attribute(_GRAPH, "SubgraphLowering.parent", _LINES)
+INNER_LOWERING = Member("torch._inductor.subgraph_lowering", "PointwiseSubgraphLowering", _LINES)
+LOOPS = Member(_IR, "Loops", _LINES)
+LOOP_FUNCTION = Attribute(_IR, "Loops.inner_fn", _LINES)
+LOOP_FUNCTIONS = tuple(Attribute(_IR, f"{kind}.inner_fns", _LINES) for kind in ("Scan", "Sort"))
+BODY_STEP = Attribute(_BODY, "InterpreterShim.current_node", _LINES)
+BODY_TRACER = Member(_BODY, "LightTracer", _LINES)
+TRACER_OF = OptionalAttribute("torch.fx.graph", "Graph._tracer_cls", _LINES)
+KERNEL_NODE = Attribute(_COMMON, "Kernel.current_node", _LINES)
+KERNEL_ARGS = Attribute(_COMMON, "Kernel.args", _LINES)
+ARGS_IN = Attribute(_COMMON, "KernelArgs.input_buffers", _LINES)
+ARGS_OUT = Attribute(_COMMON, "KernelArgs.output_buffers", _LINES)
+ARGS_IN_OUT = Attribute(_COMMON, "KernelArgs.inplace_buffers", _LINES)
+IN_OUT_NAME = Attribute(_COMMON, "InplacedBuffer.inner_name", _LINES)
+IN_OUT_BUFFERS = Attribute(_COMMON, "InplacedBuffer.other_names", _LINES)
+VALUE_NAME = Attribute(_COMMON, "CSEVariable.name", _LINES)
+DEFERRED = Member("torch._inductor.utils", "DeferredLineBase", _LINES)
+DEFERRED_TEXT = Attribute("torch._inductor.utils", "DeferredLineBase.line", _LINES)
+PARTS_OF_COMBO = Attribute(
+    "torch._inductor.codegen.triton_combo_kernel", "ComboKernel.sub_kernels", _LINES
+)
+TEMPLATE_KERNEL = Member("torch._inductor.select_algorithm", "TritonTemplateKernel", _LINES)

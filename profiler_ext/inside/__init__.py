@@ -1,0 +1,1 @@
+"""What the time inside a kernel is spent on: its lines by FX node, its instructions by line."""
