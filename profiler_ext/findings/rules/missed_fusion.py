@@ -420,6 +420,8 @@ class _Order:
 
     def runs(self, rows: Ints) -> Iterator[tuple[int, Ints, int]]:
         """Yield runs of these launches between two generated kernels of one phase and step."""
+        if not self._is_generated.any():
+            return
         at = np.sort(self._at[rows])
         phase, step = self._launches.phase.codes, self._launches.step.filled(-1)
         for run in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1) if len(at) else ():
