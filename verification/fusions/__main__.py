@@ -21,7 +21,7 @@ from typing import Any
 from verification.flaws.measuring import compare, findings_of, found_again, recorded, sizes_of
 
 from . import programs
-from .judging import table
+from .judging import marked_lines, table
 
 TIMEOUT_S = 170
 
@@ -52,7 +52,8 @@ def _measure(name: str, is_tiny: bool, out: Path) -> int:
     profiler_ext.enable()
     try:
         make, sizes = getattr(programs, name), sizes_of(is_tiny)
-        row = {"name": name, **compare(name, make, sizes, out)}
+        lines = [list(each) for each in sorted(marked_lines(name))]
+        row = {"name": name, "lines": lines, **compare(name, make, sizes, out)}
         remedied = out / f"{name}_remedied"
         session = recorded(make(False, sizes))
         session.save(remedied)

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["is_close", "said_ms", "table"]
+__all__ = ["is_close", "marked_lines", "said_ms", "table"]
 
 RULE = "missed_fusion"
 FACTOR = 2
@@ -33,7 +33,7 @@ def said_ms(row: Row) -> float:
     return sum(
         each["saving_ms"]
         for each in row["findings"]
-        if each["rule"] == RULE and (each["file"], each["line"]) in marked_lines(row["name"])
+        if each["rule"] == RULE and [each["file"], each["line"]] in row["lines"]
     )
 
 

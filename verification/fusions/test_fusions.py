@@ -35,6 +35,7 @@ def row(said: float, gain: float, line: int | None = None) -> dict:
     found = {"rule": "missed_fusion", "file": file, "line": line or known, "saving_ms": said}
     return {
         "name": "stencil",
+        "lines": [list(each) for each in marked_lines("stencil")],
         "findings": [found, {**found, "rule": "launch_bound"}],
         "flawed_ms": 2.0,
         "remedied_ms": 2.0 - gain,

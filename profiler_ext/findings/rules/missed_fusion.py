@@ -88,8 +88,8 @@ _ORDER = _Kind(
     'torch.compile(..., options={"loop_ordering_after_fusion": True})',
 )
 _TEMPLATE = _Kind(
-    "a matrix product is bound by memory, and the pointwise op beside it is another kernel",
-    'torch.compile(..., options={"max_autotune": True}): a Triton template can compute both',
+    "a matrix product is bound by memory, and another kernel converts its input",
+    'torch.compile(..., options={"max_autotune": True}): a Triton template converts as it loads',
 )
 _SMALL = _Kind(
     "small independent kernels run one after the other",
@@ -307,16 +307,16 @@ def _view_edit(graph: GraphInstance, each: PassedBuffer) -> str | None:
 def _add_templates(
     collected: _Collected, graph: GraphInstance, buffer: Sequence[PassedBuffer]
 ) -> None:
-    """Add a buffer between a product that waits for memory and a pointwise kernel."""
+    """Add a buffer that is converted for a product that waits for memory.
+
+    Nothing is said of what follows a product: a template with such an epilogue was no faster.
+    """
     if len(buffer) != 1 or not _is_off(graph, "max_autotune", "max_autotune_gemm"):
         return
     (each,) = buffer
     facts = collected.facts
-    writer, reader = each.writer, each.reader
-    is_epilogue = _is_product(writer) and _is_pointwise(reader)
-    is_prologue = _is_product(reader) and _is_widening(facts, graph, each)
-    product = writer if is_epilogue else reader
-    if (is_epilogue or is_prologue) and _waits_for_memory(facts, product):
+    is_prologue = _is_product(each.reader) and _is_widening(facts, graph, each)
+    if is_prologue and _waits_for_memory(facts, each.reader):
         collected.add_buffer(_TEMPLATE, each, saved_bytes(each.passed, 1))
 
 
@@ -546,8 +546,8 @@ RULE = Rule(
     "other, and there is a known change after which Inductor makes one of them: two compiled "
     "functions or a graph break with nothing in between, an eager op between two graphs, a custom "
     "op or a Triton kernel of the user's, complex numbers, `fallback_random`, a concatenation of "
-    "many parts, a value of many inputs, `as_strided` and pooling, an option that is off, a "
-    "product that waits for memory.",
+    "many parts, a value of many inputs, `as_strided` and pooling, an option that is off, an "
+    "input that is converted for a product.",
     because="A fused kernel keeps what it computes in registers. Inductor fuses within one graph, "
     "what it generates code for, and within limits that have options.",
     remedy="The finding names it. Residual connections, the sums of a norm's backward, and "
