@@ -15,21 +15,24 @@ import os
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from verification.flaws.measuring import compare, findings_of, found_again, recorded, sizes_of
+from verification.flaws.programs.program import Sizes, Step
 
-from . import programs
+from . import programs, unfitted
 from .judging import marked_lines, table
 
 TIMEOUT_S = 170
+NAMES = (*programs.__all__, *unfitted.__all__)
 
 
 def main() -> int:
     """Run or read what is asked for; 1 where anything failed."""
     parser = argparse.ArgumentParser(prog="verification.fusions", description=__doc__)
-    parser.add_argument("--only", nargs="+", metavar="NAME", default=programs.__all__)
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=NAMES)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, on the CPU")
     parser.add_argument("--out", type=Path, default=Path("out/fusions"))
@@ -46,12 +49,20 @@ def main() -> int:
     return 1 if any("failure" in row for row in rows) else 0
 
 
+def builder(name: str) -> Callable[[bool, Sizes], Step]:
+    """What makes the flawed or the remedied step of a kind."""
+    made: Callable[[bool, Sizes], Step] = getattr(
+        unfitted if name in unfitted.__all__ else programs, name
+    )
+    return made
+
+
 def _measure(name: str, is_tiny: bool, out: Path) -> int:
     import profiler_ext
 
     profiler_ext.enable()
     try:
-        make, sizes = getattr(programs, name), sizes_of(is_tiny)
+        make, sizes = builder(name), sizes_of(is_tiny)
         lines = [list(each) for each in sorted(marked_lines(name))]
         row = {"name": name, "lines": lines, **compare(name, make, sizes, out)}
         remedied = out / f"{name}_remedied"

@@ -39,11 +39,11 @@ __all__ = [
 _BFLOAT16 = torch.bfloat16
 
 
-def _random(sizes: Sizes, *shape: int, count: int = 1, dtype: torch.dtype = _BFLOAT16) -> Tensor:
+def random(sizes: Sizes, *shape: int, count: int = 1, dtype: torch.dtype = _BFLOAT16) -> Tensor:
     return seeded(lambda: torch.randn(count, *shape), sizes).to(dtype)
 
 
-def _inference(run: Callable[[], Tensor], warm_up: int = 4) -> Step:
+def inference(run: Callable[[], Tensor], warm_up: int = 4) -> Step:
     return Step(torch.inference_mode()(run), warm_up=warm_up)
 
 
@@ -72,10 +72,10 @@ class Uncounted(Modulated):
 
 
 def disabled_helper(flawed: bool, sizes: Sizes) -> Step:
-    x, gate = _random(sizes, sizes.of(65536, 32), sizes.of(8192, 32), count=2)
+    x, gate = random(sizes, sizes.of(65536, 32), sizes.of(8192, 32), count=2)
     model = seeded(lambda: (Modulated if flawed else Uncounted)(x.shape[-1]), sizes).to(x.dtype)
     run = compiled(model, sizes)
-    return _inference(lambda: run(x, gate)[:, 0].float().mean())
+    return inference(lambda: run(x, gate)[:, 0].float().mean())
 
 
 def modulate(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -87,8 +87,8 @@ def gated(x: Tensor, h: Tensor, gate: Tensor) -> Tensor:
 
 
 def two_functions(flawed: bool, sizes: Sizes) -> Step:
-    x, skip = _random(sizes, sizes.of(65536, 32), sizes.of(4096, 32), count=2)
-    scale, shift, gate = (p.requires_grad_() for p in _random(sizes, x.shape[-1], count=3))
+    x, skip = random(sizes, sizes.of(65536, 32), sizes.of(4096, 32), count=2)
+    scale, shift, gate = (p.requires_grad_() for p in random(sizes, x.shape[-1], count=3))
     x.requires_grad_()
     first, second = copied(modulate), copied(gated)
     if flawed:
@@ -125,14 +125,14 @@ class Block(nn.Module):
 
 
 def regional_blocks(flawed: bool, sizes: Sizes) -> Step:
-    x = _random(sizes, sizes.of(65536, 32), sizes.of(2048, 32))[0]
+    x = random(sizes, sizes.of(65536, 32), sizes.of(2048, 32))[0]
     made = seeded(lambda: nn.Sequential(*(Block(x.shape[-1], 64) for _ in range(6))), sizes)
     model = made.to(x.dtype)
     if flawed:
         for at, block in enumerate(model):
             model[at] = compiled(block, sizes)
     run = model if flawed else compiled(model, sizes)
-    return _inference(lambda: run(x)[:, 0].float().mean())
+    return inference(lambda: run(x)[:, 0].float().mean())
 
 
 def normalised(x: Tensor, weight: Tensor) -> Tensor:
@@ -144,8 +144,8 @@ def combined(h: Tensor, gate: Tensor) -> Tensor:
 
 
 def eager_between(flawed: bool, sizes: Sizes) -> Step:
-    x, gate = _random(sizes, sizes.of(131072, 32), sizes.of(4096, 32), count=2)
-    weight, padding = _random(sizes, x.shape[-1])[0], _random(sizes, x.shape[0], 1)[0] > 1
+    x, gate = random(sizes, sizes.of(131072, 32), sizes.of(4096, 32), count=2)
+    weight, padding = random(sizes, x.shape[-1])[0], random(sizes, x.shape[0], 1)[0] > 1
     first, second = copied(normalised), copied(combined)
     if flawed:
         first, second = compiled(first, sizes), compiled(second, sizes)
@@ -156,7 +156,7 @@ def eager_between(flawed: bool, sizes: Sizes) -> Step:
         return second(h, gate)
 
     run = block if flawed else compiled(block, sizes)
-    return _inference(lambda: run(x, gate)[:, 0].float().mean())
+    return inference(lambda: run(x, gate)[:, 0].float().mean())
 
 
 @torch.library.custom_op("fusions::squared_relu", mutates_args=())
@@ -176,10 +176,10 @@ def activated(x: Tensor, bias: Tensor, gate: Tensor, is_custom: bool) -> Tensor:
 
 
 def custom_op(flawed: bool, sizes: Sizes) -> Step:
-    x, gate = _random(sizes, sizes.of(65536, 32), sizes.of(8192, 32), count=2)
-    bias = _random(sizes, x.shape[-1])[0]
+    x, gate = random(sizes, sizes.of(65536, 32), sizes.of(8192, 32), count=2)
+    bias = random(sizes, x.shape[-1])[0]
     run = compiled(copied(activated), sizes)
-    return _inference(lambda: run(x, bias, gate, flawed)[:, 0].float().mean())
+    return inference(lambda: run(x, bias, gate, flawed)[:, 0].float().mean())
 
 
 def gated_unit(x: Tensor, up: Tensor, skip: Tensor) -> Tensor:
@@ -194,9 +194,9 @@ def gated_unit_in_torch(x: Tensor, up: Tensor, skip: Tensor) -> Tensor:
 
 
 def user_triton(flawed: bool, sizes: Sizes) -> Step:
-    x, up, skip = _random(sizes, sizes.of(65536, 32), sizes.of(8192, 32), count=3)
+    x, up, skip = random(sizes, sizes.of(65536, 32), sizes.of(8192, 32), count=3)
     run = compiled(copied(gated_unit if flawed else gated_unit_in_torch), sizes)
-    return _inference(lambda: run(x, up, skip)[:, 0].float().mean())
+    return inference(lambda: run(x, up, skip)[:, 0].float().mean())
 
 
 def rotated(x: Tensor, scale: Tensor, freqs: Tensor) -> Tensor:
@@ -214,13 +214,13 @@ def rotated_in_pairs(x: Tensor, scale: Tensor, cos: Tensor, sin: Tensor) -> Tens
 
 
 def complex_rotation(flawed: bool, sizes: Sizes) -> Step:
-    x = _random(sizes, sizes.of(8192, 16), 32, 128, count=sizes.of(8, 1))
-    scale = _random(sizes, 128)[0].float()
+    x = random(sizes, sizes.of(8192, 16), 32, 128, count=sizes.of(8, 1))
+    scale = random(sizes, 128)[0].float()
     angles = seeded(lambda: torch.rand(x.shape[1], 1, 64), sizes)
     turns = (torch.polar(torch.ones_like(angles), angles),)
     turns = turns if flawed else (angles.cos(), angles.sin())
     run = compiled(copied(rotated if flawed else rotated_in_pairs), sizes)
-    return _inference(lambda: run(x, scale, *turns)[:, 0].float().abs().mean())
+    return inference(lambda: run(x, scale, *turns)[:, 0].float().abs().mean())
 
 
 def dropped(x: Tensor, h: Tensor, bias: Tensor) -> Tensor:
@@ -229,10 +229,10 @@ def dropped(x: Tensor, h: Tensor, bias: Tensor) -> Tensor:
 
 
 def eager_random(flawed: bool, sizes: Sizes) -> Step:
-    x, h = _random(sizes, sizes.of(65536, 64), sizes.of(4096, 64), count=2)
-    bias = _random(sizes, x.shape[-1])[0]
+    x, h = random(sizes, sizes.of(65536, 64), sizes.of(4096, 64), count=2)
+    bias = random(sizes, x.shape[-1])[0]
     run = compiled(copied(dropped), sizes, options={"fallback_random": flawed})
-    return _inference(lambda: run(x, h, bias)[:, 0].float().abs().mean())
+    return inference(lambda: run(x, h, bias)[:, 0].float().abs().mean())
 
 
 def concatenated(parts: list[Tensor], bias: Tensor) -> Tensor:
@@ -241,11 +241,11 @@ def concatenated(parts: list[Tensor], bias: Tensor) -> Tensor:
 
 
 def cat_of_many(flawed: bool, sizes: Sizes) -> Step:
-    parts = list(_random(sizes, sizes.of(262144, 32), 128, count=12))
-    bias = _random(sizes, 12 * 128)[0]
+    parts = list(random(sizes, sizes.of(262144, 32), 128, count=12))
+    bias = random(sizes, 12 * 128)[0]
     options = {} if flawed else {"options": {"max_pointwise_cat_inputs": 16}}
     run = compiled(copied(concatenated), sizes, **options)
-    return _inference(lambda: run(parts, bias)[:, 0].float().mean())
+    return inference(lambda: run(parts, bias)[:, 0].float().mean())
 
 
 def differences(parts: list[Tensor]) -> Tensor:
@@ -255,10 +255,10 @@ def differences(parts: list[Tensor]) -> Tensor:
 
 
 def stencil(flawed: bool, sizes: Sizes) -> Step:
-    parts = list(_random(sizes, sizes.of(65536, 32), sizes.of(4096, 32), count=6))
+    parts = list(random(sizes, sizes.of(65536, 32), sizes.of(4096, 32), count=6))
     options = {} if flawed else {"options": {"realize_reads_threshold": 16}}
     run = compiled(copied(differences), sizes, **options)
-    return _inference(lambda: run(parts)[:, 0].float().mean())
+    return inference(lambda: run(parts)[:, 0].float().mean())
 
 
 def smoothed(x: Tensor, bias: Tensor) -> Tensor:
@@ -274,10 +274,10 @@ def smoothed_by_slices(x: Tensor, bias: Tensor) -> Tensor:
 
 
 def windows(flawed: bool, sizes: Sizes) -> Step:
-    x = _random(sizes, sizes.of(131072, 32), sizes.of(4096, 32))[0]
-    bias = _random(sizes, x.shape[-1])[0]
+    x = random(sizes, sizes.of(131072, 32), sizes.of(4096, 32))[0]
+    bias = random(sizes, x.shape[-1])[0]
     run = compiled(copied(smoothed if flawed else smoothed_by_slices), sizes)
-    return _inference(lambda: run(x, bias)[:, 0].float().mean())
+    return inference(lambda: run(x, bias)[:, 0].float().mean())
 
 
 def pooled(x: Tensor, y: Tensor) -> Tensor:
@@ -291,9 +291,9 @@ def pooled_by_view(x: Tensor, y: Tensor) -> Tensor:
 
 
 def pool_of_sum(flawed: bool, sizes: Sizes) -> Step:
-    x, y = _random(sizes, sizes.of(256, 2), 64, sizes.of(128, 8), sizes.of(128, 8), count=2)
+    x, y = random(sizes, sizes.of(256, 2), 64, sizes.of(128, 8), sizes.of(128, 8), count=2)
     run = compiled(copied(pooled if flawed else pooled_by_view), sizes)
-    return _inference(lambda: run(x, y)[:, 0].float().mean())
+    return inference(lambda: run(x, y)[:, 0].float().mean())
 
 
 def both_layouts(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -302,8 +302,8 @@ def both_layouts(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def transposed_copy(flawed: bool, sizes: Sizes) -> Step:
-    x = _random(sizes, sizes.of(32768, 32), sizes.of(16384, 32))[0]
-    scale = _random(sizes, 1)[0]
+    x = random(sizes, sizes.of(32768, 32), sizes.of(16384, 32))[0]
+    scale = random(sizes, 1)[0]
     options = {"options": {"loop_ordering_after_fusion": not flawed}}
     run = compiled(copied(both_layouts), sizes, **options)
 
@@ -311,7 +311,7 @@ def transposed_copy(flawed: bool, sizes: Sizes) -> Step:
         rows, columns = run(x, scale)
         return rows[:, 0].float().mean() + columns[:, 0].float().mean()
 
-    return _inference(step)
+    return inference(step)
 
 
 def expanded(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
@@ -320,11 +320,11 @@ def expanded(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
 
 
 def epilogue(flawed: bool, sizes: Sizes) -> Step:
-    x = _random(sizes, sizes.of(1048576, 32), 64)[0]
-    weight, gate = _random(sizes, 64, 512)[0], _random(sizes, 512)[0]
+    x = random(sizes, sizes.of(1048576, 32), 64)[0]
+    weight, gate = random(sizes, 64, 512)[0], random(sizes, 512)[0]
     options = {} if flawed else {"options": {"max_autotune": True}}
     run = compiled(copied(expanded), sizes, **options)
-    return _inference(lambda: run(x, weight, gate)[:, 0].float().mean())
+    return inference(lambda: run(x, weight, gate)[:, 0].float().mean())
 
 
 def adapted(x: Tensor, weight: Tensor, skip: Tensor) -> Tensor:
@@ -333,11 +333,11 @@ def adapted(x: Tensor, weight: Tensor, skip: Tensor) -> Tensor:
 
 
 def light_epilogue(flawed: bool, sizes: Sizes) -> Step:
-    x = _random(sizes, sizes.of(1048576, 32), 64)[0]
-    weight, skip = _random(sizes, 64, 512)[0], _random(sizes, x.shape[0], 512)[0]
+    x = random(sizes, sizes.of(1048576, 32), 64)[0]
+    weight, skip = random(sizes, 64, 512)[0], random(sizes, x.shape[0], 512)[0]
     options = {} if flawed else {"options": {"max_autotune": True}}
     run = compiled(copied(adapted), sizes, **options)
-    return _inference(lambda: run(x, weight, skip)[:, 0].float().mean())
+    return inference(lambda: run(x, weight, skip)[:, 0].float().mean())
 
 
 def dequantised(x: Tensor, scale: Tensor, weight: Tensor) -> Tensor:
@@ -346,11 +346,11 @@ def dequantised(x: Tensor, scale: Tensor, weight: Tensor) -> Tensor:
 
 
 def prologue(flawed: bool, sizes: Sizes) -> Step:
-    x = (_random(sizes, sizes.of(1048576, 32), 1024)[0] * 8).to(torch.int8)
-    scale, weight = _random(sizes, 64)[0], _random(sizes, 1024, 64)[0]
+    x = (random(sizes, sizes.of(1048576, 32), 1024)[0] * 8).to(torch.int8)
+    scale, weight = random(sizes, 64)[0], random(sizes, 1024, 64)[0]
     options = {} if flawed else {"options": {"max_autotune": True}}
     run = compiled(copied(dequantised), sizes, **options)
-    return _inference(lambda: run(x, scale, weight)[:, 0].float().mean())
+    return inference(lambda: run(x, scale, weight)[:, 0].float().mean())
 
 
 def features(x: Tensor, weights: Tensor) -> Tensor:
@@ -361,10 +361,10 @@ def features(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def side_by_side(flawed: bool, sizes: Sizes) -> Step:
-    x = _random(sizes, sizes.of(4096, 16), sizes.of(256, 4), 32)[0].float()
-    weights = _random(sizes, x.shape[1], 32)[0].float()
+    x = random(sizes, sizes.of(4096, 16), sizes.of(256, 4), 32)[0].float()
+    weights = random(sizes, x.shape[1], 32)[0].float()
     for tensor in (x, weights):
         torch._dynamo.mark_static_address(tensor, guard=False)
     options = {"triton.cudagraphs": True, "combo_kernels": not flawed}
     run = compiled(copied(features), sizes, options=options)
-    return _inference(lambda: run(x, weights)[:, 0].abs().mean(), warm_up=6)
+    return inference(lambda: run(x, weights)[:, 0].abs().mean(), warm_up=6)

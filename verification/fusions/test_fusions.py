@@ -7,25 +7,25 @@ import math
 import pytest
 
 from verification.flaws.measuring import sizes_of
-from verification.fusions import programs
+from verification.fusions.__main__ import NAMES, builder
 from verification.fusions.judging import is_close, marked_lines, said_ms, table
 
 DIFFERS = ("eager_random",)  # it draws other numbers
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo's
-@pytest.mark.parametrize("name", programs.__all__)
+@pytest.mark.parametrize("name", NAMES)
 def test_both_forms_compute_the_same(name: str) -> None:
     results = []
     for flawed in (True, False):
-        step = getattr(programs, name)(flawed, sizes_of(is_tiny=True))
+        step = builder(name)(flawed, sizes_of(is_tiny=True))
         with step.within():
             results.append([float(step.run()) for _ in range(2)])
     assert all(math.isfinite(each) for own in results for each in own)
     assert name in DIFFERS or results[0] == pytest.approx(results[1], rel=2e-2, abs=2e-2)
 
 
-@pytest.mark.parametrize("name", programs.__all__)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_has_lines_that_a_finding_may_name(name: str) -> None:
     assert marked_lines(name)
 
