@@ -51,11 +51,11 @@ _NEEDS = {
     "sub": "- * isnan isinf |",
     "rsub": "- *",
     "mul": "* &",
-    "div": "/ * // div_floor_integer trunc floor %",
+    "div": "/ div_rn * // div_floor_integer trunc floor %",
     "reciprocal": "/ rcp",
     "neg": "neg -",
     "square": "*",
-    "pow": "* / sqrt rsqrt pow exp2 exp log2",
+    "pow": "* / sqrt sqrt_rn rsqrt pow exp2 exp log2",
     "sqrt": "sqrt sqrt_rn",
     "rsqrt": "rsqrt",
     "exp": "exp",
@@ -124,6 +124,7 @@ class Confirmation:
 
     def __init__(self, kernel: Any) -> None:
         self._graph = inductor.current_graph()
+        self._fx_graph = inductor.current_fx_graph()
         self._buffers = kernel_code.buffers_of_arguments(kernel)
         self._above: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
 
@@ -136,13 +137,22 @@ class Confirmation:
     def evidence(self, line: str, nodes: Iterable[torch.fx.Node]) -> KernelLineEvidence:
         """Return whether the nodes' ops confirm a line that they do not contradict."""
         found = _Computed(line)
-        accessed = found.arguments & set(self._buffers)
+        accessed = found.arguments & set(self._buffers) if self._is_own(nodes) else set()
         tabled = all(_op(node) in _OPS for node in nodes)
         if accessed or (tabled and (found.functions or _FILL.match(line))):
             return KernelLineEvidence.CONFIRMED
         return KernelLineEvidence.EMITTED
 
+    def _is_own(self, nodes: Iterable[torch.fx.Node]) -> bool:
+        """Tell whether nodes are of the graph itself, not of one that a template inlines.
+
+        Such a graph reads the buffers around it by inputs of its own.
+        """
+        return all(node.graph is self._fx_graph for node in nodes)
+
     def _wrong_buffer(self, found: _Computed, nodes: tuple[torch.fx.Node, ...]) -> str | None:
+        if not self._is_own(nodes):
+            return None
         for argument in sorted(found.arguments & set(self._buffers)):
             buffers = self._buffers[argument]
             held = {node for name in buffers for node in self._held(name)}
@@ -178,6 +188,8 @@ class Confirmation:
         for node in nodes:
             is_open = _op(node) not in _EXACT_CONSTANTS
             is_open = is_open or any(_op(each) in _FOLDED for each in self._around(node))
+            # A size is a number once it is known.
+            is_open = is_open or not all(fx.tensors(each.meta) for each in node.all_input_nodes)
             if is_open or value in _INHERENT or value in {float(n) for n in _numbers(node)}:
                 return None
         return f"{value} is no number of {', '.join(node.name for node in nodes)}"

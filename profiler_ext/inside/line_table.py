@@ -22,7 +22,7 @@ from typing import Any
 
 from profiler_ext.errors import MissingExtraError, UsageError
 from profiler_ext.records.kernel_lines import (
-    Frame,
+    InlinedFrame,
     Instruction,
     KernelLine,
     KernelLineEvidence,
@@ -38,7 +38,7 @@ _PLACE = re.compile(
 )
 _FRAME = re.compile(r"([^\s@\[\]:]+):(\d+):(\d+)")
 _ENTRY = re.compile(r"^\s*\.visible \.entry (\S+?)\(", re.MULTILINE)
-_SECTION = re.compile(r"^\.section\s+\.text\.(\S+?),|^//-+ \.text\.(\S+) -", re.MULTILINE)
+_SECTION = re.compile(r"^\s*\.section\s+([^,\s]+)")
 _LINE = re.compile(r'//## File "([^"]+)", line (\d+)')
 _CODE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?);")
 _HIGH = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
@@ -56,6 +56,7 @@ class LineTable:
     head: int  # the line of the function's head in the file that was compiled
     instructions: tuple[Instruction, ...]
     gap: str | None = None  # why no instruction has a line of the kernel
+    file: Path | None = None  # that was compiled
 
     def number_in(self, source: KernelSource, instruction: Instruction) -> int | None:
         """Return the number of an instruction's line in a source, from 1.
@@ -80,6 +81,11 @@ class _Code:
     line: int | None
     high: int = 0  # the upper half of its 128 bits
     target: int | None = None  # of a branch
+
+    @property
+    def machine_code(self) -> tuple[int, str, int]:
+        """What it is, apart from its line."""
+        return self.offset, self.text, self.high
 
 
 def read(ptx: str, cubin: bytes, metadata: Mapping[str, Any]) -> LineTable:
@@ -107,10 +113,13 @@ def read(ptx: str, cubin: bytes, metadata: Mapping[str, Any]) -> LineTable:
     with tempfile.TemporaryDirectory() as folder:
         real = _disassembled(cubin, Path(folder), kernel)
         copy = _disassembled(_assembled(shadow, metadata), Path(folder), kernel)
-    if [(code.offset, code.text) for code in real] != [(code.offset, code.text) for code in copy]:
+    if not real:
+        return LineTable(kernel, head, (), "its machine code has no function of its name")
+    if [each.machine_code for each in real] != [each.machine_code for each in copy]:
         return LineTable(kernel, head, (), "its PTX assembles to other code than that which runs")
     frames = _Frames(files[own].name, {path.name: path for path in files.values()}, chains)
-    return LineTable(kernel, head, tuple(_instructions(copy, real, frames)))
+    lines = tuple(_instructions(copy, real, frames))
+    return LineTable(kernel, head, lines, file=files[own])
 
 
 def read_folder(folder: Path, kernel: str) -> LineTable:
@@ -229,7 +238,7 @@ def _parsed(text: str, kernel: str) -> Iterator[_Code]:
     labels: dict[str, int] = {}  # by name, the index of the instruction that follows
     for row in text.split("\n"):
         if section := _SECTION.search(row):
-            is_inside, file, line = (section.group(1) or section.group(2)) == kernel, None, None
+            is_inside, file, line = section.group(1) == f".text.{kernel}", None, None
         elif not is_inside:
             continue
         elif place := _LINE.search(row):
@@ -255,13 +264,13 @@ class _Frames:
     files: Mapping[str, Path]
     chains: Mapping[int, list[_Chain]]
 
-    def of(self, line: int, inner: _Code) -> tuple[Frame, ...]:
+    def of(self, line: int, inner: _Code) -> tuple[InlinedFrame, ...]:
         """Return a line's chain, where the place in the real table decides which it is."""
         place = None if inner.file is None else (Path(inner.file).name, inner.line)
         fitting = [chain for chain in self.chains.get(line, []) if chain[0] == place]
         if len(fitting) != 1:
             return ()
-        return tuple(Frame(file, at, self._function(file, at)) for file, at in fitting[0])
+        return tuple(InlinedFrame(file, at, self._function(file, at)) for file, at in fitting[0])
 
     def _function(self, file: str, line: int) -> str:
         path = self.files.get(file)

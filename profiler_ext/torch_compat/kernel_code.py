@@ -154,8 +154,3 @@ def graphs_around(graph: Any) -> Iterator[Any]:
     while graph is not None:
         yield graph
         graph = kernel_names.PARENT_GRAPH.maybe(graph)
-
-
-def extern_node(scheduler_node: Any) -> torch.fx.Node | None:
-    """Return the FX node of a call that Inductor writes."""
-    return inductor.extern_origin(inductor.kernel_of(scheduler_node))
