@@ -65,8 +65,9 @@ class _Kind:
 
 _ONE_GRAPH = _Kind(
     "two calls of compiled graphs pass a buffer that one graph would not need",
-    "compile one function around both calls; fullgraph=True makes each graph break an error",
+    "compile one function around both calls",
 )
+_NO_BREAK: Final = "remove the graph break: fullgraph=True makes each of them an error with hints"
 _EAGER = _Kind(
     "an eager op between two compiled graphs reads and writes what one kernel would keep",
     "compile one function around all three",
@@ -436,11 +437,13 @@ class _Order:
 def _add_crossing(collected: _Collected, crossing: CrossingBuffer) -> None:
     graph = collected.facts.analysis.recording.graphs[crossing.graph]
     launches = np.union1d(crossing.writer.launches, crossing.reader.launches)
+    broken = _break_before(collected.facts, graph)
     collected.add(
         _ONE_GRAPH,
         (_end(crossing.writer), _end(crossing.reader)),
         _Passes(launches, crossing.calls, _crossing_bytes(crossing)),
-        reason=_break_before(collected.facts, graph) or "compiled functions that are called apart",
+        remedy=_NO_BREAK if broken else "",
+        reason=broken or "compiled functions that are called apart",
     )
 
 
