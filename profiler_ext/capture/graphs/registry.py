@@ -130,15 +130,10 @@ def _freshly_traced(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
 _Boundary = tuple[tuple[str, ...], tuple[str | None, ...]]
 
 
-def _boundary(artifact: weakref.ref[Any]) -> _Boundary:
-    alive = artifact()
-    return ((), ()) if alive is None else boundary_names(inductor.wrapper_source(alive) or "")
-
-
 def _passed_input(
-    passing: inputs.Passing, given: tuple[str, ...], writer: _Boundary | None
+    passing: inputs.Passing, given: tuple[str, ...], writer: _Boundary
 ) -> PassedInput | None:
-    taken, returned = writer or ((), ())
+    taken, returned = writer
     if passing.position >= len(given) or passing.output >= len(returned):
         return None
     name, output = given[passing.position], returned[passing.output]
@@ -170,6 +165,7 @@ class Registry:
         self._passed = inputs.PassedTensors()
         self._passings: dict[int, dict[inputs.Passing, None]] = {}
         self._called: dict[int, weakref.ref[Any]] = {}
+        self._boundaries: dict[int, _Boundary] = {}
         self._collected: deque[tuple[int, list[RegisteredGraph]]] = deque()
         self._recordings: WeakSet[object] = WeakSet()
 
@@ -215,6 +211,7 @@ class Registry:
                 self._copied.pop(index, None)
                 self._passings.pop(index, None)
                 self._called.pop(index, None)
+                self._boundaries.pop(index, None)
                 self._shared.discard(index)
                 self.call_target.pop(index, None)
                 kept.release_graph()
@@ -302,11 +299,21 @@ class Registry:
 
     def _name_passed(self) -> None:
         """Name the passed tensors by the variables of the generated code."""
-        named = {graph: _boundary(artifact) for graph, artifact in self._called.items()}
-        for graph, passings in self._passings.items():
-            given, _ = named.get(graph, ((), ()))
-            passed = (_passed_input(each, given, named.get(each.graph)) for each in passings)
+        for graph, passings in tuple(self._passings.items()):
+            given, _ = self._boundary(graph)
+            passed = (
+                _passed_input(each, given, self._boundary(each.graph)) for each in tuple(passings)
+            )
             self._graphs[graph].change(passed_inputs=tuple(filter(None, passed)))
+
+    def _boundary(self, graph: int) -> _Boundary:
+        """Return the variables of a graph's inputs and outputs, read once while it lives."""
+        known = self._boundaries.get(graph)
+        artifact = self._called[graph]() if graph in self._called else None
+        if known is None and artifact is not None:
+            source = inductor.wrapper_source(artifact) or ""
+            known = self._boundaries[graph] = boundary_names(source)
+        return known or ((), ())
 
     def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
         """Keep which inputs are copied by the CUDA graphs that one call of an artifact recorded."""
