@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from profiler_ext.inside.line_table import LineTable
 from profiler_ext.inside.pc_sampling import SampledFunction
 from profiler_ext.inside.sampled import SampledBinary, sampled_kernels
-from profiler_ext.inside.sampling import SamplingTask, _is_steady
+from profiler_ext.inside.sampling import SamplingResult, SamplingTask, _is_steady
 from profiler_ext.inside.selection import ChosenKernel
 from profiler_ext.records.inside import MeasuredKernel
 from profiler_ext.records.kernel_lines import (
@@ -138,7 +141,12 @@ def test_a_line_that_contradicts_its_op_is_not_of_it() -> None:
 
 def test_a_task_carries_kernels_as_they_are() -> None:
     task = SamplingTask(
-        words=["train.py"], is_module=False, step_on="", kernels=[chosen()], result="result"
+        words=["train.py"],
+        is_module=False,
+        step_on="",
+        kernels=[chosen()],
+        binaries="",
+        result="result",
     )
     assert msgspec.json.decode(msgspec.json.encode(task), type=SamplingTask) == task
 
@@ -155,3 +163,32 @@ def test_a_task_carries_kernels_as_they_are() -> None:
 )
 def test_steps_are_steady_when_two_windows_are_alike(took: list[int], steady: bool) -> None:
     assert _is_steady(list(accumulate(took, initial=7))) is steady
+
+
+def test_the_child_warms_up_and_says_why_it_cannot_sample(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "weight = torch.nn.Parameter(torch.ones(64))\n"
+        "optimizer = torch.optim.SGD([weight])\n"
+        "for step in range(500):\n"
+        "    print('step', step)\n"
+        "    weight.square().sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    task = SamplingTask(
+        words=[str(script)],
+        is_module=False,
+        step_on="",
+        kernels=[],
+        binaries="",
+        result=str(tmp_path / "result"),
+    )
+    (tmp_path / "task").write_bytes(msgspec.json.encode(task))
+    child = [sys.executable, "-m", "profiler_ext.inside.sampling", str(tmp_path / "task")]
+    done = subprocess.run(child, capture_output=True, text=True, check=True)
+    result = msgspec.json.decode((tmp_path / "result").read_bytes(), type=SamplingResult)
+    steps = done.stdout.count("step")
+    assert 10 <= steps <= 62, done.stdout
+    assert "libcu" in result.error or "no CUDA context" in result.error
+    assert result.kernels == []
