@@ -63,6 +63,8 @@ def with_graphs(name: str, **changes: object) -> Analysis:
         ("stencil", 0.298, ("field[1:] - field[:-1]",), '"realize_reads_threshold": 16'),
         ("pool_of_sum", 0.358, ("F.avg_pool2d(h, 2)",), "mean of a view"),
         ("transposed_copy", 0.255, ("rows.t().contiguous()",), '"loop_ordering_after_fusion"'),
+        ("user_triton", 2.156, ("_swiglu[",), "PyTorch ops"),
+        ("side_by_side", 0.575, ("zip(x.unbind(1)",), '"combo_kernels": True'),
         ("prologue", 1.443, ("rows @ weight",), '"max_autotune": True'),
     ],
 )
@@ -126,6 +128,18 @@ def test_residual_streams_between_blocks_count_half_of_the_load() -> None:
         each for each in judged(analysis_of("regional_blocks")) if "one graph" in each.summary
     )
     assert found.est_saving_ns / 1e6 == pytest.approx(0.199, rel=0.3)
+
+
+def test_a_concatenation_of_many_parts_counts_what_its_reader_would_not_load() -> None:
+    name, gain_ms = "cat_of_many", 0.217
+    (graph, *_) = analysis_of(name).recording.graphs
+    assert graph.provenance is not None
+    (recorded,) = graph.provenance.intermediates
+    moved = 12 * recorded.read_bytes  # this one was recorded with the bytes of one part
+    whole = dataclasses.replace(recorded, read_bytes=moved, written_bytes=moved)
+    (found,) = judged(with_graphs(name, record={"intermediates": (whole,)}))
+    assert '"max_pointwise_cat_inputs": 16' in found.remedy
+    assert 1 / FACTOR <= found.est_saving_ns / 1e6 / gain_ms <= FACTOR
 
 
 def test_options_that_are_on_are_not_recommended() -> None:

@@ -49,7 +49,6 @@ _MAX_SMALL_NS, _COMBO_NS = 6_000, 3_000  # a combined kernel has its fixed time 
 _FULL: Final = 0.8  # small kernels of a CUDA graph are apart by a third of their time
 _EDITS: Final[Mapping[str, str]] = {
     "aten.as_strided.default": "take the slices that it is made of: as_strided reads memory",
-    "aten.unfold.default": "take the slices that it is made of: unfold reads memory",
     "aten.avg_pool2d.default": "where windows do not overlap take the mean of a view "
     "(unflatten, mean): avg_pool2d reads memory",
 }
