@@ -22,6 +22,7 @@ from profiler_ext.kineto.distributed import is_rank_known, with_rank
 from profiler_ext.kineto.names import WORK_CATEGORIES, is_clock_mark
 from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.kineto.source import is_folder, listed, looks_like_trace, shown
+from profiler_ext.memory import file as memory_file
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import flag_rows
 from profiler_ext.records.gaps import GapReason
@@ -236,6 +237,7 @@ class Session(SessionExplanations):
             OutputError: It cannot be written.
         """
         path = Path(folder) / FILE_NAME
+        memory_file.write(memory_file.path_beside(path), self.recording.memory)
         try:
             return self.export(path)
         except ProfilerExtError:
@@ -290,7 +292,9 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
     place = Path(path)
     if is_folder(place):
         place = file_in(place)
-    return Session(read_recording(place, jobs), roots=roots)
+    recording = read_recording(place, jobs)
+    memory = memory_file.read(memory_file.path_beside(place), recording.trace.base_ns)
+    return Session(replace(recording, memory=memory), roots=roots)
 
 
 def rank_folders(folder: Path) -> list[Path]:
