@@ -71,15 +71,10 @@ class _Names:
         """Yield who holds which storage now."""
         for reference, name in self._parameters.values():
             if (parameter := reference()) is not None:
-                for place in device_memory.storages(parameter):
-                    yield OwnerKind.PARAMETER, name, *place
-                if parameter.grad is not None:
-                    for place in device_memory.storages(parameter.grad):
-                        yield OwnerKind.GRADIENT, name, *place
+                yield from _reading(OwnerKind.PARAMETER, name, parameter)
+                yield from _reading(OwnerKind.GRADIENT, name, parameter.grad)
         for reference, name in self._buffers.values():
-            if (buffer := reference()) is not None:
-                for place in device_memory.storages(buffer):
-                    yield OwnerKind.BUFFER, name, *place
+            yield from _reading(OwnerKind.BUFFER, name, reference())
         for reference in self._optimizers:
             if (optimizer := reference()) is not None:
                 yield from self._state(optimizer)
@@ -90,8 +85,13 @@ class _Names:
             if isinstance(state, dict):
                 for key, value in state.items():
                     if device_memory.is_tensor(value):
-                        for place in device_memory.storages(value):
-                            yield OwnerKind.OPTIMIZER_STATE, f"{key} of {name}", *place
+                        yield from _reading(OwnerKind.OPTIMIZER_STATE, f"{key} of {name}", value)
+
+
+def _reading(kind: OwnerKind, name: str, tensor: Any) -> Iterator[Reading]:
+    if tensor is not None:
+        for place in device_memory.storages(tensor):
+            yield kind, name, *place
 
 
 class _OptimizerSteps:
@@ -278,8 +278,10 @@ def _history(
             )
             for each in entries
         )
-    return memory.AllocatorHistory(*map(tuple, zip(*rows, strict=True))) if rows else (
-        memory.AllocatorHistory()
+    return (
+        memory.AllocatorHistory(*map(tuple, zip(*rows, strict=True)))
+        if rows
+        else (memory.AllocatorHistory())
     )
 
 

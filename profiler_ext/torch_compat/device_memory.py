@@ -56,7 +56,11 @@ def snapshot() -> dict[str, Any]:
 
 def counts() -> list[tuple[int, int, int, int]]:
     """Return each device's index, allocated, peak allocated, and reserved bytes."""
-    names = ("allocated_bytes.all.current", "allocated_bytes.all.peak", "reserved_bytes.all.current")
+    names = (
+        "allocated_bytes.all.current",
+        "allocated_bytes.all.peak",
+        "reserved_bytes.all.current",
+    )
     result = []
     for device in range(torch.cuda.device_count()):
         stats: dict[str, Any] = torch.cuda.memory_stats(device)

@@ -1,0 +1,123 @@
+"""The statements of a generated wrapper that allocate, and the buffers that they name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from profiler_ext.recall.wrapper_calls import variable
+
+_EMPTY = "empty_strided"
+ITEM_BYTES = {
+    "float64": 8, "int64": 8, "complex64": 8, "uint64": 8, "complex128": 16,
+    "float32": 4, "int32": 4, "uint32": 4,
+    "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2,
+    "uint8": 1, "int8": 1, "bool": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement of a wrapper that allocates, or calls something that may."""
+
+    function: str
+    first_line: int
+    last_line: int
+    allocates: bool  # it is an ``empty_strided``
+    variables: tuple[str, ...]  # what it assigns, or else passes
+    size_bytes: int | None = None  # of an ``empty_strided``, unless its sizes are symbols
+
+    @property
+    def is_workspace(self) -> bool:
+        """Whether it allocates scratch memory of a kernel."""
+        return self.allocates and self.variables[0].startswith("workspace")
+
+
+class Wrapper:
+    """The statements of a generated module."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:
+            tree = ast.Module([], [])
+        functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+        self.statements = [s for each in functions for s in _statements(each.name, each.body)]
+
+    @cached_property
+    def _by_line(self) -> dict[int, Statement]:
+        lines: dict[int, Statement] = {}
+        for each in self.statements:
+            for line in range(each.first_line, each.last_line + 1):
+                lines.setdefault(line, each)
+        return lines
+
+    def at_line(self, line: int) -> Statement | None:
+        """Return the statement at a line."""
+        return self._by_line.get(line)
+
+    def buffers(self, statement: Statement) -> Iterator[tuple[str, ...]]:
+        """Yield the buffers of a statement, then those of the statements that use its first."""
+        yield statement.variables
+        if statement.allocates:
+            at = self.statements.index(statement)
+            for each in self.statements[at + 1 :]:
+                is_near = each.function == statement.function and not each.allocates
+                if is_near and statement.variables[0] in each.variables:
+                    yield each.variables
+
+    def in_order(self, sizes_bytes: Sequence[int]) -> list[Statement] | None:
+        """Return the allocating statements, if they are these in order, each of these sizes."""
+        if any(each.function.startswith("partition_") for each in self.statements):
+            return None
+        own = [each for each in self.statements if each.allocates and each.function == "call"]
+        pairs = zip(own, sizes_bytes, strict=False)
+        is_same = all(each.size_bytes in (size, None) for each, size in pairs)
+        return own if is_same and len(own) == len(sizes_bytes) else None
+
+
+def _statements(function: str, body: Sequence[ast.stmt]) -> Iterator[Statement]:
+    for each in body:
+        if isinstance(each, ast.With | ast.If | ast.While | ast.For):
+            yield from _statements(function, each.body)
+            yield from _statements(function, getattr(each, "orelse", []))
+        elif isinstance(value := getattr(each, "value", None), ast.Call):
+            yield _statement(function, each, value)
+
+
+def _statement(function: str, statement: ast.stmt, call: ast.Call) -> Statement:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    assigned = [each.id for each in targets if isinstance(each, ast.Name)]
+    name = variable(call.func) if isinstance(call.func, ast.Name) else None
+    allocates = bool(assigned) and (name or "").startswith(_EMPTY)
+    arguments = [*call.args, *(each.value for each in call.keywords)]
+    passed = [each for each in map(_variable, arguments) if each is not None]
+    return Statement(
+        function,
+        statement.lineno,
+        statement.end_lineno or statement.lineno,
+        allocates,
+        tuple(assigned or passed),
+        _bytes(call) if allocates else None,
+    )
+
+
+def _variable(value: ast.expr) -> str | None:
+    return None if isinstance(value, ast.Constant) else variable(value)
+
+
+def _bytes(call: ast.Call) -> int | None:
+    """Return the bytes of ``empty_strided_cuda((4, 8), (8, 1), torch.float32)``."""
+    if len(call.args) < 3 or not isinstance(call.args[2], ast.Attribute):
+        return None
+    try:
+        size, stride = (ast.literal_eval(each) for each in call.args[:2])
+        if 0 in size:
+            return 0
+        items = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        return int(items) * ITEM_BYTES[call.args[2].attr]
+    except (ValueError, TypeError, KeyError):
+        return None
