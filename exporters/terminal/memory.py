@@ -26,7 +26,8 @@ def size_text(size_bytes: int) -> str:
     """Return a size: ``1.25 GiB``."""
     for unit, size in _UNITS:
         if abs(size_bytes) >= size:
-            return f"{size_bytes / size:.3g} {unit}"
+            value = size_bytes / size
+            return f"{value:.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
     return f"{size_bytes} B"
 
 

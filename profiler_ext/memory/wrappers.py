@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from profiler_ext.recall.wrapper_calls import variable
-
 _EMPTY = "empty_strided"
 ITEM_BYTES = {
     "float64": 8, "int64": 8, "complex64": 8, "uint64": 8, "complex128": 16,
@@ -91,10 +89,11 @@ def _statements(function: str, body: Sequence[ast.stmt]) -> Iterator[Statement]:
 def _statement(function: str, statement: ast.stmt, call: ast.Call) -> Statement:
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     assigned = [each.id for each in targets if isinstance(each, ast.Name)]
-    name = variable(call.func) if isinstance(call.func, ast.Name) else None
-    allocates = bool(assigned) and (name or "").startswith(_EMPTY)
+    called = call.func.id if isinstance(call.func, ast.Name) else ""
+    allocates = bool(assigned) and called.startswith(_EMPTY)
     arguments = [*call.args, *(each.value for each in call.keywords)]
-    passed = [each for each in map(_variable, arguments) if each is not None]
+    inner = (each for argument in arguments for each in ast.walk(argument))
+    passed = [each.id for each in inner if isinstance(each, ast.Name)]
     return Statement(
         function,
         statement.lineno,
@@ -103,10 +102,6 @@ def _statement(function: str, statement: ast.stmt, call: ast.Call) -> Statement:
         tuple(assigned or passed),
         _bytes(call) if allocates else None,
     )
-
-
-def _variable(value: ast.expr) -> str | None:
-    return None if isinstance(value, ast.Constant) else variable(value)
 
 
 def _bytes(call: ast.Call) -> int | None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -46,7 +50,15 @@ class _Names:
                 self._buffers.setdefault(id(each), (weakref.ref(each), join_path(own, name)))
         for at, reference in enumerate(self._optimizers):
             self._add_groups(at, reference())
+        gradients = (each.grad for each in self._alive_parameters())
+        known = {id(each): each for each in (*tensors, *gradients) if each is not None}
+        self.cpu = _EndsOnCpu(known.values())
         self.others = list(self._unnamed(tensors))
+
+    def _alive_parameters(self) -> Iterator[Any]:
+        for reference, _ in self._parameters.values():
+            if (parameter := reference()) is not None:
+                yield parameter
 
     def _add_groups(self, at: int, optimizer: Any) -> None:
         for number, group in enumerate(optimizer.param_groups):
@@ -94,6 +106,34 @@ def _reading(kind: OwnerKind, name: str, tensor: Any) -> Iterator[Reading]:
             yield kind, name, *place
 
 
+class _EndsOnCpu:
+    """When CPU memory that was allocated before the recording is freed, which torch leaves out.
+
+    Source: ``c10/core/CPUAllocator.cpp``, ``ProfiledCPUMemoryReporter``: it reports the end of those
+    whose begin it saw. A storage ends with the last of its tensors.
+    """
+
+    def __init__(self, tensors: Iterable[Any]) -> None:
+        self.ends: list[tuple[int, int]] = []  # wall clock, address
+        self._left: Counter[int] = Counter()
+        self._references = [each for tensor in tensors for each in self._watched(tensor)]
+
+    def _watched(self, tensor: Any) -> Iterator[weakref.ref[Any]]:
+        for device, address, _ in device_memory.storages(tensor):
+            if device == memory.CPU:
+                self._left[address] += 1
+                yield weakref.ref(tensor, partial(self._end, address))
+
+    def _end(self, address: int, _: object) -> None:
+        self._left[address] -= 1
+        if not self._left[address]:
+            self.ends.append((time.time_ns(), address))
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._references.clear()
+
+
 class _OptimizerSteps:
     """Calls back after each optimizer step; the hook stays for the process.
 
@@ -130,6 +170,7 @@ class RecordedMemory:
     _after: list[AllocatorState] = field(default_factory=list, init=False)
     _base: list[dict[str, Any]] = field(default_factory=list, init=False)
     _end: dict[str, Any] = field(default_factory=dict, init=False)
+    _ends: list[tuple[int, int]] = field(default_factory=list, init=False)
     _missing: list[str] = field(default_factory=list, init=False)
     _has_history: bool = field(default=False, init=False)
 
@@ -165,6 +206,9 @@ class RecordedMemory:
 
     def end(self) -> None:
         """End the recording."""
+        if self._names is not None:
+            self._names.cpu.stop()
+            self._ends = self._names.cpu.ends
         self._names = None
         try:
             if self._has_history:
@@ -190,7 +234,7 @@ class RecordedMemory:
         missing = list(self._missing)
         made = MemoryRecord(
             trace_base_ns=trace.base_ns,
-            events=_events(trace, missing),
+            events=_events(trace, missing, self._ends),
             history=_history(self._end.get("device_traces", ()), frames, missing),
             frames=tuple(frames.frames),
             stacks=tuple(frames.stacks),
@@ -201,7 +245,7 @@ class RecordedMemory:
             after=tuple(self._after),
             missing=tuple(missing),
         )
-        self._readings, self._base, self._end = [], [], {}
+        self._readings, self._base, self._end, self._ends = [], [], {}, []
         return made
 
 
@@ -226,11 +270,18 @@ class _Event(msgspec.Struct):
 _KNOWN_DEVICES = {0: "cpu", 1: "cuda"}  # ``c10/core/DeviceType.h``
 
 
-def _events(trace: Trace, missing: list[str]) -> memory.MemoryEvents:
-    """Return the profiler's events of memory, in order of time."""
+def _events(
+    trace: Trace, missing: list[str], ends: Iterable[tuple[int, int]]
+) -> memory.MemoryEvents:
+    """Return the profiler's events of memory, and ends that it leaves out, in order of time."""
     decoder = msgspec.json.Decoder(_Event)
     raw = (each for each in trace.raw.at(np.arange(len(trace.raw))) if _EVENT in each)
-    events = sorted((decoder.decode(each) for each in raw), key=lambda each: each.ts)
+    thread = threading.main_thread().native_id or 0
+    more = [
+        _Event((wall_ns - trace.base_ns) / 1e3, thread, _Arguments(address, 0, 0, 0, memory.CPU))
+        for wall_ns, address in ends
+    ]
+    events = sorted((*map(decoder.decode, raw), *more), key=lambda each: each.ts)
     known = [each for each in events if each.args.device_type in _KNOWN_DEVICES]
     if len(known) < len(events):
         missing.append("devices other than CPU and CUDA are left out")

@@ -121,7 +121,8 @@ class MemoryEvents:
     thread: Column = ()  # the system's id
     device: Column = ()
     address: Column = ()
-    size_bytes: Column = ()  # of the block; negative where it is freed
+    # Of the block; negative where it is freed, 0 where the end of an unknown size was seen
+    size_bytes: Column = ()
     # The allocator's own count after it; 0 where it keeps none
     allocated_bytes: Column = ()
 

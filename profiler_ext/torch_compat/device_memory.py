@@ -71,7 +71,7 @@ def counts() -> list[tuple[int, int, int, int]]:
 
 
 def storages(tensor: torch.Tensor) -> Iterator[tuple[int, int, int]]:
-    """Yield device, address and bytes of each storage of a tensor, of a wrapper's inner ones too."""
+    """Yield device, address and bytes of each storage of a tensor, or of what a wrapper holds."""
     # Source: ``torch/utils/_python_dispatch.py``, ``is_traceable_wrapper_subclass``: DTensor, ...
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and hasattr(
         tensor, "__tensor_flatten__"
