@@ -24,6 +24,7 @@ from profiler_ext.records.evidence import (
     SiteEvidence,
 )
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.memory import BirthEvidence, MemoryGap, MemoryKind, OwnerKind
 from profiler_ext.records.vocabulary import (
     NOTHING,
     BreakdownCategory,
@@ -106,6 +107,10 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     CompileCache: ("Caches that torch asks for a graph", "The cache"),
     CacheAnswer: ("What a cache answers", "The answer"),
     FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
+    MemoryKind: ("What memory at the peak is", "A block"),
+    MemoryGap: ("Why the line of memory is not known", "Blocks with it"),
+    OwnerKind: ("What holds memory", "A storage"),
+    BirthEvidence: ("How the origin of memory is known", "A block"),
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
     Match: ("How the two sides of a comparison match", "The row"),
     Verdict: ("What a difference came to", "The row"),
@@ -116,11 +121,13 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
 def pages() -> Mapping[str, Callable[[], str]]:
     """Return what makes each page's text, by its name."""
     evidence = (LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence)
+    evidence = (*evidence, BirthEvidence)
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
         FusionBarrier,
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
+        *(MemoryKind, MemoryGap, OwnerKind),
         *(Account, Match, Verdict, Outcome),
     )
     return {

@@ -109,8 +109,8 @@ def _reading(kind: OwnerKind, name: str, tensor: Any) -> Iterator[Reading]:
 class _EndsOnCpu:
     """When CPU memory that was allocated before the recording is freed, which torch leaves out.
 
-    Source: ``c10/core/CPUAllocator.cpp``, ``ProfiledCPUMemoryReporter``: it reports the end of those
-    whose begin it saw. A storage ends with the last of its tensors.
+    Source: ``c10/core/CPUAllocator.cpp``, ``ProfiledCPUMemoryReporter``: it reports the end of what
+    it saw begin. A storage ends with the last of its tensors.
     """
 
     def __init__(self, tensors: Iterable[Any]) -> None:

@@ -25,7 +25,7 @@ class OwnerKind(Term, page="words.md", title="owner of memory", columns=()):
     TENSOR = ("tensor", "tensor", "is another tensor that Python held when the recording began")
 
 
-class MemoryKind(Term, page="words.md", title="memory", columns=("memory.kind",)):
+class MemoryKind(Term, page="words.md", title="memory", columns=("by_memory.kind",)):
     """What a block of memory is, at the peak of a step."""
 
     PARAMETERS = ("parameters", "parameters", "holds parameters")
@@ -58,7 +58,7 @@ class MemoryKind(Term, page="words.md", title="memory", columns=("memory.kind",)
     OTHER = ("other", "other", "is none of these, as far as the recording shows")
 
 
-class MemoryGap(Term, page="gaps.md", title="memory gap", columns=("memory.gap",)):
+class MemoryGap(Term, page="words.md", title="memory gap", columns=("by_memory.gap",)):
     """Why the line of a block is not known."""
 
     BEFORE_RECORDING = (
@@ -94,7 +94,7 @@ class MemoryGap(Term, page="gaps.md", title="memory gap", columns=("memory.gap",
     )
 
 
-class BirthEvidence(Term, page="evidence.md", title="allocation", columns=("memory.evidence",)):
+class BirthEvidence(Term, page="evidence.md", title="allocation", columns=("by_memory.evidence",)):
     """How the origin of a block is known."""
 
     WRAPPER_LINE = (
