@@ -20,12 +20,18 @@ from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.kineto import classify
 from profiler_ext.memory.blocks import Block
-from profiler_ext.memory.wrappers import ITEM_BYTES, Statement, Wrapper
+from profiler_ext.memory.wrappers import ITEM_BYTES, Statement, Wrapper, saved_values
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.memory import NO_STACK, BirthEvidence, MemoryGap, MemoryRecord
-from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, TensorSpec
+from profiler_ext.records.provenance import (
+    CallSite,
+    FxNode,
+    GraphInstance,
+    TensorSpec,
+    is_view_op,
+)
 from profiler_ext.records.recording import Recording
 from profiler_ext.records.vocabulary import Level
 
@@ -71,7 +77,7 @@ class Births:
 
     def __init__(self, recording: Recording, record: MemoryRecord) -> None:
         events = recording.trace.events
-        self._recording, self._record, self._events = recording, record, events
+        self.recording, self._record, self._events = recording, record, events
         self.nesting = nest(events)
         enqueued = find_launches(events, self.nesting)
         self.calls: GraphCalls = identify_calls(recording, self.nesting, enqueued)
@@ -82,6 +88,20 @@ class Births:
         self._wrappers = {path: Wrapper(text) for path, text in texts.items()}
         self._roots = SourceRoots(recording.settings)
         self._stored = _StoredNodes(recording.graphs)
+        self._saved = [self._saved_of(each) for each in recording.graphs]
+
+    def _saved_of(self, graph: GraphInstance) -> dict[str, str]:
+        """Return the node in each buffer that a forward graph saves for its backward."""
+        backwards = [
+            each
+            for each in self.recording.graphs
+            if graph.joint is not None and each.joint == graph.joint and each.runs_backward
+        ]
+        forward = self._wrapper(graph)
+        backward = self._wrapper(backwards[0]) if len(backwards) == 1 else None
+        if graph.runs_backward or forward is None or backward is None:
+            return {}
+        return saved_values(forward, backward, frozenset(forward.arguments))
 
     def of(self, blocks: Sequence[Block], every: Iterable[Block]) -> list[Birth]:
         """Return the birth of some of all blocks."""
@@ -109,7 +129,7 @@ class Births:
         queue = np.zeros(len(own), np.int64)
         enqueued = EnqueuedLaunches(own, none, own, self._events.start_ns[own], queue, True)
         table, places = LaunchTable(len(own)), self.calls.places
-        attributor = EagerAttributor(self.enclosing, enqueued, places, table, self._recording)
+        attributor = EagerAttributor(self.enclosing, enqueued, places, table, self.recording)
         attributor.attribute_launches(np.arange(len(own)))
         main = table.spread_rows([outcome.main_place for outcome in table.distinct])
         every = places.places
@@ -154,7 +174,7 @@ class Births:
         invocation = self._invocations.get(marker)
         if invocation is None or invocation.graph is None:
             return None
-        return self._recording.graphs[invocation.graph]
+        return self.recording.graphs[invocation.graph]
 
     def _wrapper(self, graph: GraphInstance | None) -> Wrapper | None:
         return None if graph is None else self._wrappers.get(graph.output_module or "")
@@ -206,10 +226,14 @@ class Births:
     ) -> Birth:
         """Return the place of the value that a call site stores in a block."""
         assert invocation.graph is not None
-        graph = self._recording.graphs[invocation.graph]
+        graph = self.recording.graphs[invocation.graph]
         written = [each for each in site.writes if each in buffers]
         buffer = written[0] if len(written) == 1 else ""
         nodes = self._stored.nodes(invocation.graph, site, block.size_bytes)
+        saved = self._saved[invocation.graph].get(buffer)
+        if len(nodes) > 1 and saved is not None:
+            viewed = self._stored.viewed(invocation.graph, saved)
+            nodes = [viewed] if viewed in site.nodes else nodes
         places = [
             self.calls.places.of_node(invocation.graph, node, invocation.call.context)
             for node in nodes
@@ -239,6 +263,7 @@ class _StoredNodes:
 
     def __init__(self, graphs: Sequence[GraphInstance]) -> None:
         self._graphs = graphs
+        self._known = [{node.name: node for node in graph.nodes} for graph in graphs]
         self._read_later: dict[str, set[str]] = defaultdict(set)
         for graph in graphs:
             own = {node.name for node in graph.nodes}
@@ -246,12 +271,18 @@ class _StoredNodes:
                 for node in graph.nodes:
                     self._read_later[graph.joint] |= {*node.inputs} - own
 
+    def viewed(self, number: int, name: str) -> str:
+        """Return the node that a view is of, through any views."""
+        known = self._known[number]
+        while name in known and is_view_op(known[name].target) and known[name].inputs:
+            name = known[name].inputs[0]
+        return name
+
     def nodes(self, number: int, site: CallSite, size_bytes: int) -> list[str]:
         """Return the nodes in program order; several are of one size."""
         if len(site.writes) <= 1:
             return [*site.nodes[-1:]]
-        graph = self._graphs[number]
-        known = {node.name: node for node in graph.nodes}
+        graph, known = self._graphs[number], self._known[number]
         own = {*site.nodes}
         read = {name for node in graph.nodes if node.name not in own for name in node.inputs}
         read |= self._read_later.get(graph.joint or "", set())

@@ -14,6 +14,7 @@ from profiler_ext.kineto.communication import is_communication
 from profiler_ext.memory.births import Birth, Births
 from profiler_ext.memory.blocks import NEVER, Block, Owner, Peak, Timeline, peaks
 from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Device
 from profiler_ext.records.memory import (
     BirthEvidence,
     MemoryGap,
@@ -100,6 +101,8 @@ class _Kinds:
         rows = np.flatnonzero(self._enclosing.engine == np.arange(len(self._events)))
         self._backward_begins = np.sort(self._events.start_ns[rows])
         self._copying = self._rows_that_copy()
+        devices = births.recording.trace.devices
+        self._workspace_bytes = {each.id: _workspace_bytes(each) for each in devices}
 
     def _rows_that_copy(self) -> frozenset[int]:
         """Return the rows of ops within which something is copied from the host."""
@@ -115,6 +118,8 @@ class _Kinds:
 
     def alive(self, block: Block, birth: Birth) -> AliveBlock:
         """Return a block with its kind and the name of what holds it."""
+        if self._is_of_cublas(block):
+            return _cublas_block(block.size_bytes, birth.place)
         kind, owners = self._kind(block, birth), _named(block.owners)
         place = birth.place
         if block.is_older and (owners or block.owners):
@@ -148,6 +153,11 @@ class _Kinds:
         if birth.is_workspace or self._is_scratch(block, birth):
             return MemoryKind.WORKSPACES
         return self._kind_by_life(block, birth)
+
+    def _is_of_cublas(self, block: Block) -> bool:
+        """Tell whether a block has the size of a cuBLAS workspace, and no tensor holds it."""
+        is_held = bool(block.owners) or not block.is_older or block.pool != 0
+        return not is_held and self._workspace_bytes.get(block.device) == block.size_bytes
 
     def _is_scratch(self, block: Block, birth: Birth) -> bool:
         """Tell whether the op that allocated it itself frees it before it has returned."""
@@ -185,6 +195,29 @@ class _Kinds:
         while row != NO_ROW and row not in self._copying:
             row = int(parent[row])
         return row != NO_ROW
+
+
+def _cublas_block(size_bytes: int, place: Place) -> AliveBlock:
+    return AliveBlock(
+        MemoryKind.WORKSPACES,
+        size_bytes,
+        place,
+        "cuBLAS",
+        evidence=BirthEvidence.WORKSPACE_SIZE,
+    )
+
+
+_KIB = 1 << 10
+
+
+def _workspace_bytes(device: Device) -> int:
+    """Return the size of a cuBLAS workspace, unless the program sets another.
+
+    Source: ``aten/src/ATen/cuda/CUDABlas.cpp`` and ``CublasHandlePool.cpp``,
+    ``parseChosenWorkspaceSize``.
+    """
+    major = dict(device.properties).get("computeMajor", "")
+    return 8 * 4096 * _KIB if major in ("9", "10") else (2 * 4096 + 8 * 16) * _KIB
 
 
 _MAKES_TENSOR = ("aten::empty", "aten::resize", "aten::new_empty", "aten::set_")

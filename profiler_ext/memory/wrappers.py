@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,6 +44,10 @@ class Wrapper:
             tree = ast.Module([], [])
         functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
         self.statements = [s for each in functions for s in _statements(each.name, each.body)]
+        call = next((each for each in functions if each.name == "call"), None)
+        # The names that it takes, and what it returns: a name, or nothing for a constant.
+        self.arguments = [] if call is None else _arguments(call)
+        self.returned = [] if call is None else _returned(call)
 
     @cached_property
     def _by_line(self) -> dict[int, Statement]:
@@ -77,13 +81,63 @@ class Wrapper:
         return own if is_same and len(own) == len(sizes_bytes) else None
 
 
+def saved_values(forward: Wrapper, backward: Wrapper, inputs: Container[str]) -> dict[str, str]:
+    """Return the node in each buffer that a forward saves, by the name that its backward gives it.
+
+    A forward returns last what it saves, in the order in which the backward takes it, before the
+    gradients. Nothing where the inputs that both name do not agree in that.
+
+    Args:
+        forward: the wrapper of the forward graph.
+        backward: that of its backward.
+        inputs: the names of the forward's inputs.
+    """
+    taken = [each for each in backward.arguments if not each.startswith("tangents_")]
+    if not taken or len(taken) > len(forward.returned):
+        return {}
+    pairs = [*zip(forward.returned[-len(taken) :], taken, strict=True)]
+    shared = [pair for pair in pairs if pair[0] in inputs or pair[1] in inputs]
+    if not shared or any(ours != theirs for ours, theirs in shared):
+        return {}
+    buffers: dict[str, set[str]] = {}
+    for buffer, node in pairs:
+        if buffer and buffer not in inputs:
+            buffers.setdefault(buffer, set()).add(node)
+    return {buffer: nodes.pop() for buffer, nodes in buffers.items() if len(nodes) == 1}
+
+
+def _arguments(call: ast.FunctionDef) -> list[str]:
+    for each in call.body:
+        is_taken = isinstance(each, ast.Assign) and isinstance(each.value, ast.Name)
+        if isinstance(each, ast.Assign) and is_taken and isinstance(each.targets[0], ast.Tuple):
+            return [each.id for each in each.targets[0].elts if isinstance(each, ast.Name)]
+    return []
+
+
+def _returned(call: ast.FunctionDef) -> list[str]:
+    last = call.body[-1] if call.body else None
+    inner = [*ast.walk(last)] if last is not None else []
+    values = next((each.value for each in inner if isinstance(each, ast.Return)), None)
+    if not isinstance(values, ast.Tuple):
+        return []
+    return [_first_name(each) for each in values.elts]
+
+
+def _first_name(value: ast.expr) -> str:
+    """Return the buffer of ``buf3`` or ``reinterpret_tensor(buf3, ...)``."""
+    if isinstance(value, ast.Call) and value.args:
+        value = value.args[0]
+    return value.id if isinstance(value, ast.Name) else ""
+
+
 def _statements(function: str, body: Sequence[ast.stmt]) -> Iterator[Statement]:
     for each in body:
         if isinstance(each, ast.With | ast.If | ast.While | ast.For):
             yield from _statements(function, each.body)
             yield from _statements(function, getattr(each, "orelse", []))
         elif isinstance(value := getattr(each, "value", None), ast.Call):
-            yield _statement(function, each, value)
+            if (statement := _statement(function, each, value)).variables:
+                yield statement
 
 
 def _statement(function: str, statement: ast.stmt, call: ast.Call) -> Statement:

@@ -110,6 +110,12 @@ class BirthEvidence(Term, page="evidence.md", title="allocation", columns=("by_m
     GRAPH_OP = ("graph_op", "op of a call site", "was allocated by the op of a call site")
     OP = ("op", "op", "was allocated by an op outside of compiled graphs")
     PYTHON_STACK = ("python_stack", "Python stack", "has its line by the allocation's Python stack")
+    WORKSPACE_SIZE = (
+        "workspace_size",
+        "size of a workspace",
+        "has the size that torch gives to a workspace of cuBLAS, is older than the recorded steps, "
+        "and no tensor of Python holds it",
+    )
     OWNER = ("owner", "owner", "is held by a name that was read in the process")
 
 
