@@ -160,6 +160,7 @@ def launches(marks: Sequence[Mark], rows: Sequence[Row]) -> Launches:
         evidence=interned([row.evidence for row in rows]),
         mechanism=interned([_mechanism(row) for row in rows]),
         gap=interned([row.gap for row in rows]),
+        share_evidence=interned([""] * len(rows)),
     )
 
 

@@ -21,9 +21,12 @@ from profiler_ext.records.evidence import (
     ForwardEvidence,
     LineEvidence,
     Mechanism,
+    ShareEvidence,
     SiteEvidence,
 )
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.inside import InsideRoute
+from profiler_ext.records.kernel_lines import KernelLineEvidence, LinePart
 from profiler_ext.records.memory import BirthEvidence, MemoryGap, MemoryKind, OwnerKind
 from profiler_ext.records.vocabulary import (
     NOTHING,
@@ -62,6 +65,7 @@ VOCABULARIES: tuple[type[Term], ...] = (
     Mechanism,
     ForwardEvidence,
     SiteEvidence,
+    ShareEvidence,
     Phase,
     LaunchKind,
     SiteKind,
@@ -78,6 +82,9 @@ VOCABULARIES: tuple[type[Term], ...] = (
     CompileCache,
     CacheAnswer,
     FusionBarrier,
+    InsideRoute,
+    LinePart,
+    KernelLineEvidence,
     IdleCause,
     Account,
     Match,
@@ -91,6 +98,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     Mechanism: ("By which way a node's source line was found", "The line"),
     ForwardEvidence: ("How backward work is tied to its forward op", "The forward op"),
     SiteEvidence: ("How a launch is tied to its place", "The launch"),
+    ShareEvidence: ("How a launch is split among the nodes of its kernel", "The share of a node"),
     Phase: ("Phases", "The work"),
     LaunchKind: ("Kinds of launches", "The launch"),
     SiteKind: ("What a call site of a compiled graph launches", "The launch"),
@@ -106,11 +114,14 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     CompilePhase: ("Phases of a compilation", "The time"),
     CompileCache: ("Caches that torch asks for a graph", "The cache"),
     CacheAnswer: ("What a cache answers", "The answer"),
+    InsideRoute: ("How the time inside a kernel is measured", "What a line takes"),
     FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
     MemoryKind: ("What memory at the peak is", "A block"),
     MemoryGap: ("Why the line of memory is not known", "Blocks with it"),
     OwnerKind: ("What holds memory", "A storage"),
     BirthEvidence: ("How the origin of memory is known", "A block"),
+    LinePart: ("What a line or an instruction of a kernel does", "It"),
+    KernelLineEvidence: ("How the op of a kernel's line is known", "The line"),
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
     Match: ("How the two sides of a comparison match", "The row"),
     Verdict: ("What a difference came to", "The row"),
@@ -120,12 +131,15 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
 
 def pages() -> Mapping[str, Callable[[], str]]:
     """Return what makes each page's text, by its name."""
-    evidence = (LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence)
-    evidence = (*evidence, BirthEvidence)
+    evidence = (
+        *(LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence, ShareEvidence),
+        BirthEvidence,
+    )
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
-        FusionBarrier,
+        *(FusionBarrier, InsideRoute),
+        *(FusionBarrier, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
         *(MemoryKind, MemoryGap, OwnerKind),
         *(Account, Match, Verdict, Outcome),

@@ -57,6 +57,7 @@ def explain(
         roofline=details.roofline(about.ranks),
         site_evidence_ns=sums.times_by_site_evidence(about.ranks),
         line_evidence_ns=sums.times_by_place(about.ranks, lambda place: place.evidence),
+        share_evidence_ns=sums.times_by_share_evidence(about.ranks),
         forward_evidence_ns=sums.times_by_place(about.ranks, lambda p: p.forward_evidence),
         own_gaps=details.gaps(about, time.duration_ns),
         findings=details.findings(about),

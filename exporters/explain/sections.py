@@ -20,7 +20,13 @@ from profiler_ext.exporters.views.formatting import (
     time_text,
 )
 from profiler_ext.exporters.views.rooflines import roofline_text, savings_text, work_text
-from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence, LineEvidence, SiteEvidence
+from profiler_ext.records.evidence import (
+    EagerEvidence,
+    ForwardEvidence,
+    LineEvidence,
+    ShareEvidence,
+    SiteEvidence,
+)
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import FusionBarrier, Phase, Term
 
@@ -35,7 +41,13 @@ _PARTS = {  # field to title, and to what its names are
     "ops": ("ATen ops", "ATen op"),
     "callers": ("Called at", "line"),
 }
-_RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
+_RULES: tuple[type[Term], ...] = (
+    SiteEvidence,
+    LineEvidence,
+    EagerEvidence,
+    ForwardEvidence,
+    ShareEvidence,
+)
 
 
 def overview_lines(explanation: explained.Explanation) -> Iterator[str]:
@@ -303,6 +315,7 @@ def _evidence(explanation: explained.Explanation) -> Iterator[str]:
     rules = {
         "launches tied": explanation.site_evidence_ns,
         "source line": explanation.line_evidence_ns,
+        "shares of kernels": explanation.share_evidence_ns,
         "backward to forward": explanation.forward_evidence_ns,
     }
     for what, times in rules.items():

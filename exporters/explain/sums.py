@@ -87,6 +87,12 @@ def times_by_site_evidence(ranks: Sequence[SelectedShares]) -> dict[str, int]:
     return {name: each.duration_ns for name, each in sums.items() if name}
 
 
+def times_by_share_evidence(ranks: Sequence[SelectedShares]) -> dict[str, int]:
+    """Return own time by the rule that split each launch, the largest first."""
+    sums = by_launch(ranks, _share_evidence)
+    return {name: each.duration_ns for name, each in sums.items() if name}
+
+
 def step_times(ranks: Sequence[SelectedShares]) -> list[StepTime]:
     """Return own time by rank and step, also where it is zero."""
     return [time for each in ranks for time in _steps(each)]
@@ -123,6 +129,11 @@ def _ordered(sums: Sums[_Name]) -> Sums[_Name]:
 
 def _evidence(analysis: Analysis) -> tuple[Ints, Sequence[str]]:
     evidence = analysis.launches.evidence
+    return evidence.codes.astype(np.int64), evidence.strings
+
+
+def _share_evidence(analysis: Analysis) -> tuple[Ints, Sequence[str]]:
+    evidence = analysis.launches.share_evidence
     return evidence.codes.astype(np.int64), evidence.strings
 
 

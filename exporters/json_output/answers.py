@@ -261,6 +261,7 @@ def _evidence_columns(
     return {
         "site_evidence_ns": of_row.site_evidence_ns,
         "line_evidence_ns": of_row.line_evidence_ns,
+        "share_evidence_ns": of_row.share_evidence_ns,
         "gaps_ns": of_row.gaps_ns,
     }
 

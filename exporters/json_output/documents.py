@@ -12,6 +12,7 @@ import msgspec
 
 from profiler_ext.findings import FigureUnit, SkippedRule
 from profiler_ext.findings import Location as FindingPlace
+from profiler_ext.records.inside import MeasuredKernel
 
 SCHEMA_VERSION: Final = 3
 
@@ -397,3 +398,14 @@ class Failure(Answer, frozen=True, kw_only=True, tag="failure"):
 
     slug: Annotated[str, about("what kind of error it is")]
     message: Annotated[str, about("what was found, what was expected, what to do")]
+
+
+class InsideAnswer(Answer, frozen=True, kw_only=True, tag="inside"):
+    """What the time inside kernels is spent on, measured."""
+
+    command: list[str]
+    query: Annotated[str, about("the kernel or the line that was looked into")]
+    device: Annotated[str, about("name of the GPU")]
+    duration_ns: int
+    kernels: Annotated[list[MeasuredKernel], about("the one that takes most time first")]
+    notes: list[str]

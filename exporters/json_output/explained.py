@@ -169,6 +169,7 @@ class Explanation(SessionAnswer, frozen=True, kw_only=True, tag="explain"):
     roofline: Roofline | None
     site_evidence_ns: dict[str, int]
     line_evidence_ns: dict[str, int]
+    share_evidence_ns: Annotated[dict[str, int], about("how kernels are split among their nodes")]
     forward_evidence_ns: Annotated[dict[str, int], about("how backward is tied to forward")]
     own_gaps: Annotated[list[GapRow], about("what of it is unattributed, and why")]
     findings: Annotated[list[FindingEntry], about("those that touch it")]

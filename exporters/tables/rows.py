@@ -216,6 +216,7 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> Table:
         "evidence": text(rows.evidence, absent=""),
         "mechanism": text(rows.mechanism, absent=""),
         "gap": text(rows.gap, absent=""),
+        "share_evidence": text(rows.share_evidence, absent=""),
     }
     shapes = shape_columns(analysis, np.arange(len(rows)))
     return frame(columns | shapes | roofline_columns_by_launch(analysis, peaks))

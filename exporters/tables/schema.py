@@ -127,6 +127,7 @@ _EVERY = (
     Column("evidence", TEXT, "the rule that attributed it"),
     Column("mechanism", TEXT, "by which way the line was found; of a launch its largest part's"),
     Column("gap", TEXT, "why it is not attributed further"),
+    Column("share_evidence", TEXT, "the rule that split it among the nodes of its kernel"),
     Column("grid", TEXT, "how many blocks of threads: 128x1x1; of a sum where all are alike"),
     Column("block", TEXT, "how many threads a block has; of a sum where all are alike"),
     Column("registers_per_thread", INT, "registers of one thread"),

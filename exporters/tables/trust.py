@@ -26,6 +26,7 @@ SUMMING_TABLES = frozenset(_KEYS)  # their rows sum shares of launches
 EVIDENCE_COLUMNS = {
     "site_evidence_ns": "time by the rule that tied the launch to its call site or op",
     "line_evidence_ns": "time by the truth that the source line came from",
+    "share_evidence_ns": "time by the rule that split it among the nodes of a kernel",
     "gaps_ns": "time by the reason why it is not attributed further",
 }
 
@@ -36,6 +37,7 @@ class RowEvidence:
 
     site_evidence_ns: dict[str, int] = field(default_factory=dict)
     line_evidence_ns: dict[str, int] = field(default_factory=dict)
+    share_evidence_ns: dict[str, int] = field(default_factory=dict)
     gaps_ns: dict[str, int] = field(default_factory=dict)
 
 
@@ -64,10 +66,13 @@ def _add(
 ) -> None:
     shares = keys.select(analysis, selection)
     rows, place = _identities(keys.table, identity), analysis.shares.place[shares.rows]
-    site = analysis.launches.evidence.codes[analysis.shares.launch[shares.rows]]
+    launch = analysis.shares.launch[shares.rows]
+    site = analysis.launches.evidence.codes[launch]
+    split = analysis.launches.share_evidence
     texts = {
         "site_evidence_ns": (site, analysis.launches.evidence.strings),
         "line_evidence_ns": (place, [each.evidence for each in analysis.places]),
+        "share_evidence_ns": (split.codes[launch], split.strings),
         "gaps_ns": (place, [each.gap for each in analysis.places]),
     }
     for column, (code, words) in texts.items():

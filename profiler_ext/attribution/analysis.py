@@ -143,7 +143,7 @@ def _attribute_all(
     """Attribute every launch, those in graph calls first; then eager backward to its forward."""
     table = LaunchTable(len(enqueued))
     compiled = CompiledAttributor(
-        enclosing.events, enqueued, order, recording.graphs, places, table
+        enclosing.events, enqueued, order, recording.graphs, places, table, recording.measured
     )
     eager = EagerAttributor(enclosing, enqueued, places, table, recording)
     for invocation in with_call_lines(invocations, places, eager.lines):
@@ -186,4 +186,5 @@ def _launches(
         evidence=table.spread([outcome.evidence for outcome in distinct]),
         mechanism=table.spread([place.mechanism or "" for place in main]),
         gap=table.spread([place.gap or "" for place in main]),
+        share_evidence=table.spread([outcome.share_evidence for outcome in distinct]),
     )

@@ -44,6 +44,21 @@ def reading_notes(recording: Recording, launches: analysis.Launches) -> Iterator
         )
     if len(launches) and np.ma.getmaskarray(launches.stream).all():
         yield from _cpu_notes(trace)
+    yield from _share_notes(launches)
+
+
+def _share_notes(launches: analysis.Launches) -> Iterator[str]:
+    """Say how much of the time of fused kernels is split by measured shares, where any is."""
+    split = launches.share_evidence
+    measured = split.where(evidence.ShareEvidence.MEASURED) & launches.in_steps
+    fused = ~split.where("") & launches.in_steps
+    if not measured.any():
+        return
+    part = launches.duration_ns[measured].sum() / max(int(launches.duration_ns[fused].sum()), 1)
+    yield (
+        f"{part:.0%} of the time of kernels that compute several nodes is split by shares measured "
+        "inside them (profiler-ext inside), the rest by the cost model."
+    )
 
 
 def _cpu_notes(trace: Trace) -> Iterator[str]:

@@ -21,13 +21,13 @@ from profiler_ext.signals import cleaned_up_on_signal
 from profiler_ext.version import VERSION
 
 _GROUPS = {
-    "record": ("run", "attach", "try"),
+    "record": ("run", "attach", "try", "inside"),
     "read": ("open", "report", "explain", "diff", "cluster", "annotate", "serve"),
     "write": ("export", "merge"),
     "maintain": ("doctor", "cache", "seq-table", "completion", "skill"),
 }
 _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
-_LONG_LIVED = ("run", "serve", "cluster", "try")
+_LONG_LIVED = ("run", "serve", "cluster", "try", "inside")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -38,24 +38,24 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Invert: "~",
 }
 # What any op may need: moving, casting, shaping, and to leave out what a mask excludes.
-_NEUTRAL = frozenset(
+_NEUTRAL_FUNCTIONS = (
     "load store atomic_add full to broadcast_to where reshape view expand_dims trans permute "
     "promote_to_tensor constexpr arange zeros device_assert assume multiple_of max_contiguous "
-    "debug_barrier make_block_ptr advance range join split program_id cast float".split()
+    "debug_barrier make_block_ptr advance range join split program_id cast float"
 )
+_NEUTRAL = frozenset(_NEUTRAL_FUNCTIONS.split())
 _ACCESSES = frozenset(("load", "store", "atomic_add"))
-_COMPARED = ("<", "<=", ">", ">=", "==", "!=")
 # What the lines of an op may compute beside a function of its own name.
 _NEEDS = {
     "add": "+ * - |",
     "sub": "- * isnan isinf |",
     "rsub": "- *",
     "mul": "* &",
-    "div": "/ * // div_floor_integer trunc floor %",
+    "div": "/ div_rn * // div_floor_integer trunc floor %",
     "reciprocal": "/ rcp",
     "neg": "neg -",
     "square": "*",
-    "pow": "* / sqrt rsqrt pow exp2 exp log2",
+    "pow": "* / sqrt sqrt_rn rsqrt pow exp2 exp log2",
     "sqrt": "sqrt sqrt_rn",
     "rsqrt": "rsqrt",
     "exp": "exp",
@@ -110,7 +110,8 @@ _NEEDS = {
     "copy_": "",
 }
 _OPS = {op: frozenset(needed.split()) for op, needed in _NEEDS.items()}
-_EXACT_CONSTANTS = frozenset(("mul", "add", "sub", "div", *"eq ne lt le gt ge where full".split()))
+_OF_CONSTANTS = "mul add sub div eq ne lt le gt ge where full"
+_EXACT_CONSTANTS = frozenset(_OF_CONSTANTS.split())
 _INHERENT = frozenset((0.0, 1.0, -1.0))
 _FOLDED = frozenset(("full", "full_like", "iota", "arange", "scalar_tensor", "empty", "lift_fresh"))
 _FILL = re.compile(r"^_?tmp\d+ = tl\.full\(\[[^]]*\], (?P<value>[^,]+), tl\.\w+\)$")
@@ -123,6 +124,7 @@ class Confirmation:
 
     def __init__(self, kernel: Any) -> None:
         self._graph = inductor.current_graph()
+        self._fx_graph = inductor.current_fx_graph()
         self._buffers = kernel_code.buffers_of_arguments(kernel)
         self._above: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
 
@@ -135,13 +137,22 @@ class Confirmation:
     def evidence(self, line: str, nodes: Iterable[torch.fx.Node]) -> KernelLineEvidence:
         """Return whether the nodes' ops confirm a line that they do not contradict."""
         found = _Computed(line)
-        accessed = found.arguments & set(self._buffers)
+        accessed = found.arguments & set(self._buffers) if self._is_own(nodes) else set()
         tabled = all(_op(node) in _OPS for node in nodes)
         if accessed or (tabled and (found.functions or _FILL.match(line))):
             return KernelLineEvidence.CONFIRMED
         return KernelLineEvidence.EMITTED
 
+    def _is_own(self, nodes: Iterable[torch.fx.Node]) -> bool:
+        """Tell whether nodes are of the graph itself, not of one that a template inlines.
+
+        Such a graph reads the buffers around it by inputs of its own.
+        """
+        return all(node.graph is self._fx_graph for node in nodes)
+
     def _wrong_buffer(self, found: _Computed, nodes: tuple[torch.fx.Node, ...]) -> str | None:
+        if not self._is_own(nodes):
+            return None
         for argument in sorted(found.arguments & set(self._buffers)):
             buffers = self._buffers[argument]
             held = {node for name in buffers for node in self._held(name)}
@@ -177,6 +188,8 @@ class Confirmation:
         for node in nodes:
             is_open = _op(node) not in _EXACT_CONSTANTS
             is_open = is_open or any(_op(each) in _FOLDED for each in self._around(node))
+            # A size is a number once it is known.
+            is_open = is_open or not all(fx.tensors(each.meta) for each in node.all_input_nodes)
             if is_open or value in _INHERENT or value in {float(n) for n in _numbers(node)}:
                 return None
         return f"{value} is no number of {', '.join(node.name for node in nodes)}"
@@ -198,29 +211,32 @@ class _Computed:
                 self._visit(value)
 
     def _visit(self, node: ast.AST) -> None:
-        if _is_index(node):
+        is_number = isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
+        if is_number or _is_index(node):
             return
+        children = ast.iter_child_nodes(node)
         if isinstance(node, ast.Call):
-            name = _called(node)
-            if name in _ACCESSES:
-                self.arguments |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-                for value in node.args[1:2] if name != "load" else ():
-                    self._visit(value)
-                return
-            if name not in _NEUTRAL:
-                self.functions.add(name)
-            if name == "where" and _is_mask(node.args[0]):
-                node = ast.Tuple(node.args[1:])
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
-            return  # a negative number
+            children = iter(self._call(node))
         elif isinstance(node, ast.BinOp | ast.UnaryOp):
             self._add(node.op)
         elif isinstance(node, ast.Compare):
             for operator in node.ops:
                 self._add(operator)
-        for child in ast.iter_child_nodes(node):
+        for child in children:
             if not isinstance(child, ast.Subscript) or isinstance(child.value, ast.Call):
                 self._visit(child)
+
+    def _call(self, call: ast.Call) -> list[ast.AST]:
+        """Note what a call computes, and return which of its parts compute values."""
+        name = _called(call)
+        if name in _ACCESSES:
+            self.arguments |= {each.id for each in ast.walk(call) if isinstance(each, ast.Name)}
+            return [] if name == "load" else list(call.args[1:2])
+        if name not in _NEUTRAL:
+            self.functions.add(name)
+        if name == "where" and _is_mask(call.args[0]):
+            return list(call.args[1:])
+        return list(ast.iter_child_nodes(call))
 
     def _add(self, operator: ast.AST) -> None:
         if (spelled := _OPERATORS.get(type(operator))) is not None:

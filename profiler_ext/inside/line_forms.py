@@ -28,6 +28,7 @@ _FORMS = tuple(
         (LinePart.REDUCTION, r"^for (?:r\d*_?offset|roffset|_) in tl\.range\("),
         (LinePart.REDUCTION, r"^(?:rsplit_\w+|split_size|HAS_RSPLIT|RSPLIT_\w+)\b.* = "),
         (LinePart.REDUCTION, r"^if HAS_RSPLIT:|^triton_helpers\.x_grid_barrier\("),
+        (LinePart.REDUCTION, r"^num_rblocks = |^\w+_ws = \(ws_ptr"),
         (LinePart.REDUCTION, r"^if rsplit_id == \(|^accum\d+ = "),
         (LinePart.REDUCTION, r"^tl\.store\(ws_ptr\d* \+ \(tl\.program_id\(0\) \+ "),
     )

@@ -8,15 +8,15 @@ the lines. :mod:`profiler_ext.inside.confirmation` checks each by the node's own
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch.fx
 
-from profiler_ext.capture.graphs import fx_nodes
+from profiler_ext.capture.graphs import call_sites, fx_nodes
 from profiler_ext.inside import line_forms
 from profiler_ext.inside.confirmation import Confirmation
 from profiler_ext.isolation.guard import Guard, Observation, Observed
@@ -30,6 +30,7 @@ from profiler_ext.records.kernel_lines import (
 from profiler_ext.torch_compat import inductor, kernel_code, patches, points, schedules
 
 _Nodes = dict[torch.fx.Node, None]  # in order
+_Names = dict[torch.fx.Node, list[str]]  # for each call of its graph
 _TEXT = re.compile(r"async_compile\.triton\(.*?'''(.*)'''", re.DOTALL)
 _VALUE = re.compile(r"tmp\d+(?= = )")
 _FRAME = KernelLine(LinePart.FRAME, KernelLineEvidence.FORM)
@@ -82,9 +83,10 @@ class SourceLines:
         self._inlined: list[torch.fx.Node] = []  # nodes of a template's graph that are lowered
         self._steps: WeakKeyDictionary[torch.fx.Node, torch.fx.Node] = WeakKeyDictionary()
         self._written: WeakKeyDictionary[Any, _Written] = WeakKeyDictionary()
+        self._latest: Callable[[], Any] = lambda: None  # the kernel that was written last
         self._combined: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._texts: dict[str, str] = {}  # of the graph being generated, by kernel
-        self._extern: list[torch.fx.Node | None] = []
+        self._extern: list[Any] = []  # library calls and kernels of the program, being written
         self._pending: list[_Pending] = []
         self._sources: list[KernelSource] = []
 
@@ -150,7 +152,10 @@ class SourceLines:
         if kernel is None or not (self._running or kernel_code.body_step() is not None):
             return None
         node = self._asking() or kernel_code.node_of_loops(kernel)
-        return None if node is None else (self._written.setdefault(kernel, _Written()), node)
+        if node is None:
+            return None
+        self._latest = ref(kernel)
+        return self._written.setdefault(kernel, _Written()), node
 
     def _line_written(self, call: Observed) -> Observation:
         yield
@@ -232,16 +237,15 @@ class SourceLines:
         written, check = self._written.get(kernel) or _Written(), Confirmation(kernel)
         found, is_inside = list[_Line | KernelLine](), False
         for line in text.split("\n"):
-            is_inside = is_inside or line.startswith("def ")
-            nodes = written.nodes(line.strip())
-            if nodes:
+            if written.nodes(line.strip()):
                 found.append(self._line(line, kernel, check, None))
             else:
                 found.append(own if is_inside and line.strip() else _FRAME)
+            is_inside = is_inside or line.startswith("def ")
         return tuple(found)
 
     def _extern_call(self, call: Observed) -> Observation:
-        self._extern.append(kernel_code.extern_node(call["scheduler_node"]))
+        self._extern.append(inductor.kernel_of(call["scheduler_node"]))
         try:
             yield
         finally:
@@ -250,43 +254,55 @@ class SourceLines:
     def _user_kernel(self, call: Observed) -> Observation:
         yield
         name = str(call.result[0])
-        node = self._extern[-1] if self._extern else None
-        if node is None or name not in self._texts:
+        if not self._extern or name not in self._texts:
             return
-        own = _Line(LinePart.PROGRAM, KernelLineEvidence.OWN, (node,))
+        site = call_sites.extern_site(self._extern[-1], name)
+        own = _Line(LinePart.PROGRAM, KernelLineEvidence.OWN, site.nodes) if site.nodes else _UNSEEN
+        fused = self._latest() if call.arguments.get("epilogue_fusion") is not None else None
+        written = self._written.get(fused) if fused is not None else None
         text, is_inside, lines = self._texts[name], False, list[_Line | KernelLine]()
         for line in text.split("\n"):
+            if written is not None and written.nodes(line.strip()):
+                lines.append(self._line(line, fused, Confirmation(fused), None))
+            else:
+                lines.append(own if is_inside and line.strip() else _FRAME)
             is_inside = is_inside or line.startswith("def ")
-            lines.append(own if is_inside and line.strip() else _FRAME)
         graphs = tuple(kernel_code.graphs_around(inductor.current_graph()))
-        self._pending.append(_Pending(graphs, name, (), text, tuple(lines)))
+        self._pending.append(_Pending(graphs, name, site.writes, text, tuple(lines)))
 
     def _artifact(self, call: Observed) -> Observation:
         yield
         graph, gm = call["graph"], call["gm"]
-        names = {node: node.name for node in gm.graph.nodes}
-        names |= {each.node: name for name, each in fx_nodes.nested_nodes(gm).items()}
+        names: _Names = {node: [node.name] for node in gm.graph.nodes}
+        for name, nested in fx_nodes.nested_nodes(gm).items():
+            names.setdefault(nested.node, []).append(name)
         module = inductor.output_module(call["self"])
         for pending in self._pending:
             if any(each is graph for each in pending.graphs):
-                self._sources.append(_complete(pending, module, names))
+                self._sources.extend(_complete(pending, module, names))
         self._pending.clear()
         self._texts.clear()
 
 
-def _complete(
-    pending: _Pending, module: str | None, names: Mapping[torch.fx.Node, str]
-) -> KernelSource:
-    lines = tuple(
-        line if isinstance(line, KernelLine) else _named(line, names) for line in pending.lines
-    )
-    return KernelSource(module, pending.kernel, pending.writes, pending.text, lines)
+def _complete(pending: _Pending, module: str | None, names: _Names) -> Iterator[KernelSource]:
+    """Yield a kernel's source, for each call of a nested graph with the names that its nodes have.
+
+    One graph may be called several times: a compile region that repeats.
+    """
+    own = [node for line in pending.lines if isinstance(line, _Line) for node in line.nodes]
+    for call in range(max([len(names.get(node, ())) for node in own], default=1) or 1):
+        lines = tuple(
+            line if isinstance(line, KernelLine) else _named(line, names, call)
+            for line in pending.lines
+        )
+        yield KernelSource(module, pending.kernel, pending.writes, pending.text, lines)
 
 
-def _named(line: _Line, names: Mapping[torch.fx.Node, str]) -> KernelLine:
+def _named(line: _Line, names: _Names, call: int) -> KernelLine:
     unknown = [node.name for node in line.nodes if node not in names]
     if unknown:
         detail = f"{', '.join(unknown)} is of no graph that is known"
         return KernelLine(LinePart.GAP, KernelLineEvidence.NOT_SEEN, (), detail)
-    own = tuple(names[node] for node in line.nodes)
+    called = (names[node] for node in line.nodes)
+    own = tuple(each[min(call, len(each) - 1)] for each in called)
     return KernelLine(line.part, line.evidence, own, line.detail)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from profiler_ext.inside.pc_sampling import SampledFunction
+from profiler_ext.records.kernel_lines import Instruction
 
 _NONE = 7
 _MEMORY = ("LD", "LDG", "LDL", "TEX", "TLD", "SULD", "ATOM", "ATOMG", "RED", "CCTL")
@@ -23,29 +23,8 @@ _WAITED_FOR = {"long_scoreboard": _MEMORY, "short_scoreboard": _ON_CHIP}
 """The opcodes whose results a warp waits for with each reason, where the code leaves a choice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """One instruction, as far as its waits are concerned."""
-
-    offset: int  # in bytes from the begin of the function
-    opcode: str  # ``LDG.E.128``
-    high: int  # the upper 64 bits
-    target: int | None = None  # of a branch, the offset that it jumps to
-
-    @property
-    def sets(self) -> frozenset[int]:
-        """The scoreboards that it sets: when its result is there, when its operands are read."""
-        return frozenset({self.high >> 46 & 7, self.high >> 49 & 7} - {_NONE})
-
-    @property
-    def waits(self) -> frozenset[int]:
-        """The scoreboards that it waits on before it issues."""
-        mask = self.high >> 52 & 0x3F
-        return frozenset(board for board in range(6) if mask >> board & 1)
-
-
 def at_causes(
-    function: SampledFunction, code: Sequence[Encoded]
+    function: SampledFunction, code: Sequence[Instruction]
 ) -> Mapping[int, Mapping[str, float]]:
     """Return the samples by instruction and reason, a wait for a value at what makes the value.
 
@@ -62,7 +41,7 @@ def at_causes(
 
 
 class _Waits:
-    def __init__(self, code: Sequence[Encoded]) -> None:
+    def __init__(self, code: Sequence[Instruction]) -> None:
         self._code = sorted(code, key=lambda each: each.offset)
         self._offsets = [each.offset for each in self._code]
         self._loops = [
@@ -77,12 +56,12 @@ class _Waits:
         if at >= len(self._code) or self._offsets[at] != offset:
             return
         makers = [
-            each for board in sorted(self._code[at].waits) for each in self._setters(at, board)
+            each for board in sorted(_waits(self._code[at])) for each in self._setters(at, board)
         ]
         fitting = [each for each in makers if each.opcode.split(".")[0] in _WAITED_FOR[reason]]
         yield from dict.fromkeys(each.offset for each in fitting or makers)
 
-    def _setters(self, at: int, board: int) -> list[Encoded]:
+    def _setters(self, at: int, board: int) -> list[Instruction]:
         """What sets a scoreboard on the way to an instruction, since it was last waited on."""
         if setters := self._before(at, 0, board):
             return setters
@@ -93,14 +72,25 @@ class _Waits:
         )
         return next(filter(None, (self._before(last + 1, at, board) for last in around)), [])
 
-    def _before(self, at: int, first: int, board: int) -> list[Encoded]:
-        setters: list[Encoded] = []
+    def _before(self, at: int, first: int, board: int) -> list[Instruction]:
+        setters: list[Instruction] = []
         for each in reversed(self._code[first:at]):
-            if board in each.sets:
+            if board in _sets(each):
                 setters.append(each)
-            if board in each.waits:
+            if board in _waits(each):
                 break
         return setters
 
     def _position(self, offset: int) -> int:
         return bisect.bisect_left(self._offsets, offset)
+
+
+def _sets(instruction: Instruction) -> frozenset[int]:
+    """The scoreboards that it sets: when its result is there, when its operands are read."""
+    return frozenset({instruction.high >> 46 & 7, instruction.high >> 49 & 7} - {_NONE})
+
+
+def _waits(instruction: Instruction) -> frozenset[int]:
+    """The scoreboards that it waits on before it issues."""
+    mask = instruction.high >> 52 & 0x3F
+    return frozenset(board for board in range(6) if mask >> board & 1)

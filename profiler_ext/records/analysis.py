@@ -258,6 +258,7 @@ class Launches:
     evidence: Interned  # a ``SiteEvidence``, or ``""``
     mechanism: Interned  # the ``Mechanism`` of the largest share's line, or ``""``
     gap: Interned  # a ``GapReason``, or ``""``
+    share_evidence: Interned  # a ``ShareEvidence``, or ``""`` where it has one place
 
     def __len__(self) -> int:
         return len(self.event)

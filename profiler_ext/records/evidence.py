@@ -388,3 +388,24 @@ class SiteEvidence(Term, page="evidence.md", title="launch", columns=("launches.
         "inside FSDP's work",
         "was launched while FSDP gathered parameters or reduced gradients",
     )
+
+
+class ShareEvidence(Term, page="evidence.md", title="share", columns=("launches.share_evidence",)):
+    """The rule that split a launch's time among the nodes that its kernel computes."""
+
+    MEASURED = (
+        "measured_inside",
+        "measured inside the kernel",
+        "was measured by `profiler-ext inside`, as parts of the kernel's time in the step",
+    )
+    MODEL = (
+        "cost_model",
+        "by the cost model",
+        "is estimated from the bytes and operations of each node",
+        "measure it: `profiler-ext inside KERNEL -- train.py`",
+    )
+    EVEN = (
+        "even_split",
+        "evenly",
+        "is the same for each, as nothing is known of what each takes",
+    )

@@ -92,7 +92,11 @@ class KernelLine:
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """The source of one launch of a generated kernel, line by line."""
+    """The source of one launch of a generated kernel, line by line.
+
+    Of a nested graph that is called several times there is one for each call: the names of its
+    nodes begin with the call's.
+    """
 
     module: str | None  # path of the generated module, as in ``GraphInstance.output_module``
     kernel: str  # Inductor's name of it
@@ -114,7 +118,7 @@ class KernelSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class InlinedFrame:
     """One frame of the chain of inlined functions that an instruction is of."""
 
     file: str
@@ -129,4 +133,9 @@ class Instruction:
     offset: int  # bytes from the begin of the function, as PC samples have it
     opcode: str  # ``LDG.E.128``, without operands
     line: int | None  # in the kernel's source, from 1; ``None`` where the table has none
-    chain: tuple[Frame, ...] = ()  # inlined functions, innermost first; the kernel's own last
+    chain: tuple[
+        InlinedFrame, ...
+    ] = ()  # inlined functions, innermost first; the kernel's own last
+    is_padding: bool = False  # it stands after the end of the code, and never runs
+    high: int = 0  # the upper 64 bits of its code, which hold what it waits for
+    target: int | None = None  # of a branch, the offset that it goes to

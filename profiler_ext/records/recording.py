@@ -14,7 +14,7 @@ from types import ModuleType
 
 import numpy as np
 
-from profiler_ext.records import events, lineage, memory, provenance
+from profiler_ext.records import events, inside, lineage, memory, provenance
 from profiler_ext.records.compiles import Compilation
 
 # Characters of a line that is kept; what is longer was written by no one
@@ -258,3 +258,5 @@ class Recording:
     cells: tuple[Cell, ...] = ()  # the notebook cells of the lines
     # What was allocated and freed, in a file of its own beside the trace; if it was recorded
     memory: memory.MemoryRecord | None = None
+    # What was measured inside its kernels afterwards; it has a file of its own
+    measured: tuple[inside.MeasuredKernel, ...] = ()

@@ -17,6 +17,7 @@ from profiler_ext import attribution, findings
 from profiler_ext.errors import CoverageError, ProfilerExtError, TraceError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by, table_named
+from profiler_ext.exporters.views.inside import inside_of
 from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
 from profiler_ext.kineto.distributed import is_rank_known, with_rank
 from profiler_ext.kineto.names import WORK_CATEGORIES, is_clock_mark
@@ -294,7 +295,10 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
         place = file_in(place)
     recording = read_recording(place, jobs)
     memory = memory_file.read(memory_file.path_beside(place), recording.trace.base_ns)
-    return Session(replace(recording, memory=memory), roots=roots)
+    recording = replace(recording, memory=memory)
+    if place.name == FILE_NAME and (inside := inside_of(place)) is not None:
+        recording = replace(recording, measured=tuple(inside.kernels))
+    return Session(recording, roots=roots)
 
 
 def rank_folders(folder: Path) -> list[Path]:

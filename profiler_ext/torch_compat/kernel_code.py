@@ -1,8 +1,9 @@
 """What Inductor does while it writes the code of a kernel: which FX node asks for what.
 
 Source: ``torch/_inductor/ir.py``: a ``Loops`` holds a function that yields its value, and calls
-those of the loops that it inlines. ``torch/_inductor/loop_body.py`` runs the outermost of them once,
-and keeps its steps as a graph, which ``torch/_inductor/codegen/triton.py`` runs to write the lines.
+those of the loops that it inlines. ``torch/_inductor/loop_body.py`` runs the outermost of them
+once and keeps its steps as a graph, which ``torch/_inductor/codegen/triton.py`` runs to write the
+lines.
 """
 
 from __future__ import annotations
@@ -153,8 +154,3 @@ def graphs_around(graph: Any) -> Iterator[Any]:
     while graph is not None:
         yield graph
         graph = kernel_names.PARENT_GRAPH.maybe(graph)
-
-
-def extern_node(scheduler_node: Any) -> torch.fx.Node | None:
-    """Return the FX node of a call that Inductor writes."""
-    return inductor.extern_origin(inductor.kernel_of(scheduler_node))

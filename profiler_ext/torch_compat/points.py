@@ -305,6 +305,14 @@ GRAPH_BREAK = Point(
     "each graph break, with its reason and stack",
     is_vital=False,
 )
+KERNEL_LAUNCHED = Point(
+    "torch._inductor.runtime.triton_heuristics",
+    "CachingAutotuner.run",
+    ("self", "args", "stream"),
+    "what the time inside a kernel is spent on (`inside`)",
+    "each launch of a generated Triton kernel, with its arguments",
+    is_vital=False,
+)
 
 _LINES = "the node of each line of a kernel (`inside`)"
 LOOPS_MADE = Point(

@@ -208,9 +208,9 @@ class Children:
             )
             try:
                 left_s = self.until_s - time.monotonic()
-                is_late = _wait(child, min(self.script.timeout_s, left_s), results)
+                is_late = wait_for_result(child, min(self.script.timeout_s, left_s), results)
             finally:  # also when a signal ends the command
-                _end(child)
+                end_group(child)
         if is_late and left_s < self.script.timeout_s:
             raise StoppedError("the time of --limit is over")
         if is_late:
@@ -231,7 +231,7 @@ class Children:
         )
 
 
-def _wait(child: subprocess.Popen[bytes], timeout_s: float, results: Path | None) -> bool:
+def wait_for_result(child: subprocess.Popen[bytes], timeout_s: float, results: Path | None) -> bool:
     """Wait for the end of a child, or until it has written its result; tells if it is late."""
     began_s = time.monotonic()
     written_s: float | None = None
@@ -248,7 +248,7 @@ def _wait(child: subprocess.Popen[bytes], timeout_s: float, results: Path | None
             return False
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def end_group(child: subprocess.Popen[bytes]) -> None:
     """End what is left of a child: it leads a group of its own, with its workers."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)

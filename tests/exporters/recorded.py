@@ -76,4 +76,5 @@ def _launches(events: Events, rows: np.ndarray) -> Launches:
         evidence=interned(["call_order"] * count),
         mechanism=interned([""] * count),
         gap=interned([""] * count),
+        share_evidence=interned([""] * count),
     )

@@ -1,0 +1,1 @@
+"""Tests of the lines and instructions of generated kernels."""

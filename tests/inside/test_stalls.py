@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profiler_ext.inside.pc_sampling import SampledFunction
-from profiler_ext.inside.stalls import Encoded, at_causes
+from profiler_ext.inside.stalls import at_causes
+from profiler_ext.records.kernel_lines import Instruction
 
 _NONE = 7
 
@@ -16,9 +17,10 @@ def _instruction(
     sets: int = _NONE,
     waits: tuple[int, ...] = (),
     target: int | None = None,
-) -> Encoded:
+) -> Instruction:
     mask = sum(1 << board for board in waits)
-    return Encoded(offset, opcode, sets << 46 | _NONE << 49 | mask << 52, target)
+    high = sets << 46 | _NONE << 49 | mask << 52
+    return Instruction(offset, opcode, None, high=high, target=target)
 
 
 def _sampled(at: dict[int, dict[str, int]]) -> SampledFunction:

@@ -26,8 +26,9 @@ from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Events, Ints
-from profiler_ext.records.evidence import SiteEvidence
+from profiler_ext.records.evidence import ShareEvidence, SiteEvidence
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.inside import InsideRoute, MeasuredKernel, MeasuredSite
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance
 from profiler_ext.records.vocabulary import LaunchKind, Level
 
@@ -120,10 +121,16 @@ class CompiledAttributor:
         graphs: Sequence[GraphInstance],
         places: PlaceTable,
         table: LaunchTable,
+        measured: Sequence[MeasuredKernel] = (),
     ) -> None:
         self._events, self._enqueued = events, enqueued
         self._graphs, self._places, self._table = graphs, places, table
         self._order = order
+        # Samples are of the step itself, so they come last and win.
+        by_route = sorted(measured, key=lambda kernel: kernel.route is InsideRoute.SAMPLES)
+        self._measured: dict[tuple[str, int], MeasuredSite] = {
+            (site.graph, site.call_site): site for kernel in by_route for site in kernel.sites
+        }
         self._at_site: dict[tuple[int | None, Match, CallContext, bool], LaunchAttribution] = {}
         self._known: dict[Hashable, tuple[tuple[Match, ...], Ints]] = {}
 
@@ -207,7 +214,7 @@ class CompiledAttributor:
     def _new_site_outcome(self, invocation: Invocation, match: Match) -> LaunchAttribution:
         assert invocation.graph is not None and match.site is not None
         site = self._sites(invocation)[match.site]
-        places, weights = self._site_places(invocation, site)
+        places, weights, share_evidence = self._site_places(invocation, site)
         # Tell the kind of what a call site launches; a traced collective is a library call too.
         communicates = is_communication(site.op or "")
         return LaunchAttribution(
@@ -221,6 +228,7 @@ class CompiledAttributor:
             if self._is_from_code(invocation)
             else match.evidence or "",
             in_graph=True,
+            share_evidence=share_evidence if len(places) > 1 else "",
         )
 
     def _is_from_code(self, invocation: Invocation) -> bool:
@@ -229,13 +237,18 @@ class CompiledAttributor:
 
     def _site_places(
         self, invocation: Invocation, site: CallSite
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    ) -> tuple[tuple[int, ...], tuple[int, ...], str]:
         assert invocation.graph is not None
         if not site.nodes:
-            return (self._places.add(self._nodeless(invocation, site)),), (1,)
+            return (self._places.add(self._nodeless(invocation, site)),), (1,), ""
         context = invocation.call.context
         nodes = tuple(self._places.add_node(invocation.graph, name, context) for name in site.nodes)
-        return nodes, site.weights
+        digest = self._graphs[invocation.graph].record.digest
+        measured = self._measured.get((digest, site.ordinal))
+        if measured is not None and measured.nodes == site.nodes and any(measured.times_ns):
+            return nodes, measured.times_ns, ShareEvidence.MEASURED
+        is_even = set(site.weights) == {1}
+        return nodes, site.weights, ShareEvidence.EVEN if is_even else ShareEvidence.MODEL
 
     def _nodeless(self, invocation: Invocation, site: CallSite) -> Place:
         level = Level.NONE if site.op is None else Level.OP

@@ -30,6 +30,7 @@ class LaunchAttribution:
     call_site: int | None = None  # ordinal of its call site, if any
     evidence: str = ""  # the rule, or ``""``
     in_graph: bool = False  # it ran in a call of a compiled graph, captured or not
+    share_evidence: str = ""  # the rule that the weights are by; ``""`` of one place
 
     @property
     def main_place(self) -> int:

@@ -169,3 +169,18 @@ SCHEDULED_ACTION = Attribute(
     *RESTORES_SCHEDULED_ACTION.sign, _OWN_PROFILER, comes_with=RESTORES_SCHEDULED_ACTION
 )
 CURRENT_ACTION = Attribute(_PROFILER, "profile.current_action", "a clean begin of the first step")
+
+_INSIDE = "what the time inside a kernel is spent on (`inside`)"
+_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+KERNEL_FILE = Attribute(_HEURISTICS, "CachingAutotuner.filename", _INSIDE, is_lazy=True)
+KERNEL_LAUNCHERS = Attribute(_HEURISTICS, "CachingAutotuner.launchers", _INSIDE, is_lazy=True)
+# Its launcher has it too, by the same name
+LAUNCHER_CONFIG = Attribute(_HEURISTICS, "CompileResult.config", _INSIDE, is_lazy=True)
+ASYNC_COMPILE = Member("torch._inductor.async_compile", "AsyncCompile", _INSIDE, is_lazy=True)
+COMPILE_TRITON = Attribute(
+    "torch._inductor.async_compile", "AsyncCompile.triton", _INSIDE, is_lazy=True
+)
+COMPILE_FUTURE = Member("torch._inductor.codecache", "CodeCacheFuture", _INSIDE, is_lazy=True)
+COMPILE_RESULT = Attribute(
+    "torch._inductor.codecache", "CodeCacheFuture.result", _INSIDE, is_lazy=True
+)

@@ -1,0 +1,175 @@
+"""Kernels with the work of some lines taken out: their text, and what a compiler leaves of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from profiler_ext.inside.knock_out import NOTHING_TO_TAKE_OUT, Kernel, NotTakenOutError
+from tests.inside.generated import GATHER, POINTWISE, REDUCTION, WELFORD, compiled, generated
+
+CONFIG = {"XBLOCK": 256, "num_warps": 4, "num_stages": 1}
+OF_ROWS = {"XBLOCK": 1, "R0_BLOCK": 1024, "num_warps": 4, "num_stages": 1}
+
+
+def line_of(text: str, begin: str) -> int:
+    """Return the number of the only line that begins so."""
+    (number,) = (
+        at for at, line in enumerate(text.split("\n"), start=1) if line.strip().startswith(begin)
+    )
+    return number
+
+
+def body_of(text: str) -> list[str]:
+    """Return the lines of the kernel's own function."""
+    _, _, body = text.partition("def triton_")
+    return [line.strip() for line in body.split("\n")[1:] if line.strip()]
+
+
+def without(
+    text: str,
+    *begins: str,
+    config: Mapping[str, object] = CONFIG,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+) -> str:
+    lines = {line_of(text, begin) for begin in begins}
+    return Kernel(text, "triton_kernel").without(lines, config, "_out", ranges)
+
+
+def changed(text: str, *begins: str) -> list[str]:
+    """Return the lines of a variant that its kernel does not have."""
+    known = body_of(text)
+    return [line for line in body_of(without(text, *begins)) if line not in known]
+
+
+def test_an_op_passes_its_operand_on() -> None:
+    assert changed(POINTWISE, "tmp3 = ") == [
+        "knocked_out_10_ = libdevice.exp(tmp2)".replace("10", str(line_of(POINTWISE, "tmp3 ="))),
+        f"tmp3 = _knock_out_pass(tmp2, knocked_out_{line_of(POINTWISE, 'tmp3 =')}_)",
+    ]
+
+
+def test_a_load_becomes_a_value_of_its_offset() -> None:
+    added = changed(POINTWISE, "tmp1 = ")
+    like = f"knocked_out_{line_of(POINTWISE, 'tmp1 =')}_"
+    assert added[-1] == f"tmp1 = _knock_out_value(x0 + knock_out_zero, {like})".replace(
+        "x0 +", "(x0) +"
+    )
+
+
+def test_a_store_is_masked_out_at_run_time() -> None:
+    (added,) = changed(POINTWISE, "tl.store")
+    assert added == "tl.store(out_ptr0 + x0, tmp5, xmask & (knock_out_zero != 0))".replace(
+        "xmask &", "(xmask) &"
+    )
+
+
+def test_a_value_that_only_a_removed_line_reads_is_kept() -> None:
+    (kept, *_) = changed(POINTWISE, "tmp5 = ")
+    assert kept == "_knock_out_keep(in_ptr0, tmp4, knock_out_zero)"
+
+
+def test_an_op_whose_operand_others_read_too_stays_distinct() -> None:
+    text = generated(
+        "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
+        "tmp1 = libdevice.exp(tmp0)",
+        "tmp2 = tmp0 - tmp1",
+        "tl.store(out_ptr0 + (x0), tmp2, xmask)",
+    )
+    assert "_knock_out_distinct(tmp0," in changed(text, "tmp1 = ")[-1]
+
+
+def test_two_ops_of_one_kind_are_not_made_one() -> None:
+    text = generated(
+        "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
+        "tmp1 = libdevice.exp(tmp0)",
+        "tmp2 = libdevice.erf(tmp0)",
+        "tmp3 = libdevice.erf(tmp1)",
+        "tmp4 = tmp2 + tmp3",
+        "tl.store(out_ptr0 + (x0), tmp4, xmask)",
+    )
+    assert "_knock_out_distinct(tmp0," in changed(text, "tmp1 = ")[-1]
+
+
+def test_what_computes_an_address_stays() -> None:
+    with pytest.raises(NotTakenOutError, match=re.escape(NOTHING_TO_TAKE_OUT)):
+        without(GATHER, "tmp2 = ")
+
+
+def test_an_index_is_replaced_by_others_within_those_that_it_had() -> None:
+    with pytest.raises(NotTakenOutError):
+        without(GATHER, "tmp0 = ")  # nothing is known of its values
+    text = without(GATHER, "tmp0 = ", ranges={"in_ptr0": (3, 499)})
+    assert "tmp0 = _knock_out_index((x1) + knock_out_zero, 3, 497, " in text.replace(
+        "_knock_out_index(x1 +", "_knock_out_index((x1) +"
+    )
+
+
+def test_a_partial_sum_stays_and_the_reduction_at_the_end_goes() -> None:
+    with pytest.raises(NotTakenOutError):
+        without(REDUCTION, "tmp4 = ", config=OF_ROWS)
+    text = without(REDUCTION, "tmp3 = tl.sum", config=OF_ROWS)
+    assert "tmp3 = _knock_out_reduced(xindex + knock_out_zero, " in text
+    assert "_knock_out_keep(in_ptr0, _tmp3, knock_out_zero)" in text
+
+
+def test_a_kernel_that_inductor_did_not_write_is_refused() -> None:
+    text = "@triton.jit\ndef triton_kernel(x):\n    tl.store(x, 1)\n"
+    with pytest.raises(NotTakenOutError, match="no kernel that Inductor generated"):
+        Kernel(text, "triton_kernel")
+    with pytest.raises(NotTakenOutError, match="has no function other"):
+        Kernel(POINTWISE, "other")
+    with pytest.raises(NotTakenOutError, match="its text is no Python"):
+        Kernel("def (", "other")
+
+
+def test_the_added_argument_stands_after_those_that_are_given() -> None:
+    text = Kernel(POINTWISE, "triton_kernel").whole(CONFIG, "_whole")
+    assert "def triton_kernel_whole(in_ptr0, in_ptr1, out_ptr0, xnumel, knock_out_zero, " in text
+    assert "'xnumel': 'i32', 'knock_out_zero': 'i32', 'XBLOCK': 'constexpr'" in text
+    assert "@triton_heuristics.fixed_config({'XBLOCK': 256, 'num_warps': 4" in text
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[str]:
+    yield compiled(Kernel(POINTWISE, "triton_kernel").whole(CONFIG, "_whole"), CONFIG)
+
+
+def count(ptx: str, word: str) -> int:
+    return sum(word in line for line in ptx.split("\n"))
+
+
+def counts(ptx: str) -> tuple[int, int, int]:
+    """Return the loads, the exponentials and the stores."""
+    return count(ptx, "ld.global"), count(ptx, "ex2.approx"), count(ptx, "st.global")
+
+
+def test_a_compiler_removes_the_load_and_nothing_else(whole: str) -> None:
+    assert counts(whole) == (2, 2, 1)
+    assert counts(compiled(without(POINTWISE, "tmp1 = "), CONFIG)) == (1, 2, 1)
+
+
+def test_a_compiler_removes_the_op_and_nothing_else(whole: str) -> None:
+    assert counts(compiled(without(POINTWISE, "tmp3 = "), CONFIG)) == (2, 0, 1)
+
+
+def test_a_compiler_keeps_what_only_removed_lines_read() -> None:
+    loads, exponentials, _ = counts(compiled(without(POINTWISE, "tmp5 = "), CONFIG))
+    assert (loads, exponentials) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("begin", "gone", "kept"),
+    [
+        ("tmp2_mean_next", "div.full", "shfl"),
+        ("tmp3, tmp4", "shfl", "ld.global"),
+        ("tmp0 =", "ld.global", "shfl"),
+    ],
+)
+def test_a_welford_reduction_compiles_without_each_part(begin: str, gone: str, kept: str) -> None:
+    whole = compiled(Kernel(WELFORD, "triton_kernel").whole(OF_ROWS, "_whole"), OF_ROWS)
+    ptx = compiled(without(WELFORD, begin, config=OF_ROWS), OF_ROWS)
+    assert count(ptx, gone) < count(whole, gone)
+    assert count(ptx, kept) == count(whole, kept)
