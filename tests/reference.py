@@ -59,6 +59,10 @@ from tests.test_merging import two_ranks
 DOCS = Path(__file__).parents[1] / "docs"
 MEASURED = DOCS.parent / "benchmarks" / "findings_h200.md"
 VOCABULARIES: tuple[type[Term], ...] = (
+    MemoryKind,
+    MemoryGap,
+    OwnerKind,
+    BirthEvidence,
     GapReason,
     LineEvidence,
     EagerEvidence,
@@ -138,8 +142,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
-        *(FusionBarrier, InsideRoute),
-        *(FusionBarrier, LinePart, KernelLineEvidence),
+        *(FusionBarrier, InsideRoute, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
         *(MemoryKind, MemoryGap, OwnerKind),
         *(Account, Match, Verdict, Outcome),

@@ -53,13 +53,7 @@ def add_options(parser: Parser) -> None:
         metavar="N",
         help="with --by module: depth of the tree (default: what fits the rows)",
     )
-    parser.add_argument(
-        "--memory",
-        action="store_const",
-        const="memory",
-        dest="by",
-        help="what is alive at the peak of device memory: the same as --by memory",
-    )
+    _add_memory(parser)
     parser.add_argument(
         "--verbose",
         action="store_true",
@@ -92,6 +86,16 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--kernel", metavar="NAME", help="only kernels whose name contains NAME; * matches any text"
+    )
+
+
+def _add_memory(parser: Parser) -> None:
+    parser.add_argument(
+        "--memory",
+        action="store_const",
+        const="memory",
+        dest="by",
+        help="what is alive at the peak of device memory: the same as --by memory",
     )
 
 

@@ -1,4 +1,4 @@
-"""The file of a memory record, beside the session's trace."""
+"""The file of a memory record, next to the session's trace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Version(msgspec.Struct):
     version: int
 
 
-def path_beside(session: Path) -> Path:
+def path_next_to(session: Path) -> Path:
     """Return the path of the memory that belongs to a session's file."""
     return session.with_name(session.name.removesuffix(_OF_SESSION) + FILE_NAME)
 

@@ -282,6 +282,8 @@ def _events(
         for wall_ns, address in ends
     ]
     events = sorted((*map(decoder.decode, raw), *more), key=lambda each: each.ts)
+    if not events:
+        missing.append("torch.profiler reported none, as it does where it records every thread")
     known = [each for each in events if each.args.device_type in _KNOWN_DEVICES]
     if len(known) < len(events):
         missing.append("devices other than CPU and CUDA are left out")

@@ -205,8 +205,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             config = guard.run(THREADS, process.threads_config, are_all=not memory)
             torch_options["experimental_config"] = config
         self._memory, self._records_memory = RecordedMemory(guard, memory), memory
-        if memory:
-            torch_options["profile_memory"] = True
+        torch_options |= {"profile_memory": True} if memory else {}
         super().__init__(
             guard, RecordedLines(guard, lines), on_trace_ready=self._on_cycle_end, **torch_options
         )

@@ -256,7 +256,7 @@ class Recording:
     # The code that Inductor generated for the graphs, if kept
     generated: tuple[GeneratedModule, ...] = ()
     cells: tuple[Cell, ...] = ()  # the notebook cells of the lines
-    # What was allocated and freed, in a file of its own beside the trace; if it was recorded
+    # What was allocated and freed, in a file of its own next to the trace; if it was recorded
     memory: memory.MemoryRecord | None = None
     # What was measured inside its kernels afterwards; it has a file of its own
     measured: tuple[inside.MeasuredKernel, ...] = ()

@@ -238,7 +238,7 @@ class Session(SessionExplanations):
             OutputError: It cannot be written.
         """
         path = Path(folder) / FILE_NAME
-        memory_file.write(memory_file.path_beside(path), self.recording.memory)
+        memory_file.write(memory_file.path_next_to(path), self.recording.memory)
         try:
             return self.export(path)
         except ProfilerExtError:
@@ -294,7 +294,7 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
     if is_folder(place):
         place = file_in(place)
     recording = read_recording(place, jobs)
-    memory = memory_file.read(memory_file.path_beside(place), recording.trace.base_ns)
+    memory = memory_file.read(memory_file.path_next_to(place), recording.trace.base_ns)
     recording = replace(recording, memory=memory)
     if place.name == FILE_NAME and (inside := inside_of(place)) is not None:
         recording = replace(recording, measured=tuple(inside.kernels))
