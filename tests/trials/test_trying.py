@@ -472,6 +472,9 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *("autograd_in_inference", "bias_before_norm", "indexing_gradient", "loss_scaling"),
         *("one_hot", "padded_batch", "repeated_heads", "strided_copy"),
         *("cpu_work", "rebuilt_constant", "unfolded_norm"),
+        *("discarded_work", "frozen_network", "full_sort", "gathered_rows", "looping_op"),
+        *("native_convolution", "pointwise_convolution", "repeated_backward", "repeated_cast"),
+        *("slow_fft", "split_batch", "unmerged_weight"),
         *(
             "cpu_work",
             "misaligned_matmul",
