@@ -194,9 +194,10 @@ class RecordedMemory:
             if why is None:
                 device_memory.begin_history()
                 self._has_history = True
-                self._base = device_memory.snapshot()["segments"]
             else:
                 self._missing.append(why)
+            if device_memory.lists_blocks():
+                self._base = device_memory.snapshot()["segments"]
 
     def read_owners(self, *_: Any) -> None:
         """Read who holds which storage, at a mark in the trace."""

@@ -26,10 +26,16 @@ def uses_cuda() -> bool:
     return bool(cuda.is_initialized())
 
 
+def lists_blocks() -> bool:
+    """Tell whether the allocator in use lists its blocks."""
+    cuda: Any = torch.cuda
+    return bool(cuda.get_allocator_backend() == "native")
+
+
 def why_no_history() -> str | None:
     """Return why the allocator's history cannot be recorded, if so."""
     cuda: Any = torch.cuda
-    if cuda.get_allocator_backend() != "native":
+    if not lists_blocks():
         return f"the CUDA allocator is {cuda.get_allocator_backend()}, which keeps no history"
     if running_names.HISTORY_ENABLED.get()():
         return "the program records the allocator's history itself"
