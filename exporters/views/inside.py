@@ -20,6 +20,8 @@ FILE_NAME = "inside.json"
 _MAX_BYTES = 64 * 1024 * 1024
 _NUMBERS = "{:>9}  {:>9}  {:>6}  {:>6}  "
 _HEADS = ("without", "saves", "share", "model")
+_LEAST_NAME, _NARROW_NAME, _WIDE_NAME = 6, 12, 24
+_WIDE = 100
 _SAMPLED = "{:>9}  {:>6}  {:>6}  {:20}  "
 _SAMPLED_HEADS = ("time", "share", "model", "waits for")
 # The words of Nsight Compute's guide for the reasons of stalls; others keep their names.
@@ -38,7 +40,6 @@ _WAITS = {
     "imc_miss": "a constant",
 }
 _ISSUED = ("selected", "not_selected")  # the warp could go on
-_LEAST_NAME, _MOST_NAME = 12, 24
 
 
 def inside_of(session: Path) -> InsideAnswer | None:
@@ -92,17 +93,22 @@ def _alone(kernel: MeasuredKernel) -> str:
 
 
 def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
-    names = [_name(each) for each in kernel.parts]
-    room = min(max(map(len, names), default=0), _MOST_NAME)
-    name_width = max(room, _LEAST_NAME)
+    nodes = [", ".join(each.nodes) for each in kernel.parts]
+    places = [_place(each) for each in kernel.parts]
+    most = _WIDE_NAME if width >= _WIDE else _NARROW_NAME
+    node_width, place_width = (
+        min(max(*map(len, names), _LEAST_NAME), most) for names in (nodes, places)
+    )
     is_sampled = kernel.route is InsideRoute.SAMPLES
     columns = _SAMPLED if is_sampled else _NUMBERS
     heads = columns.format(*(_SAMPLED_HEADS if is_sampled else _HEADS))
-    yield f"  {heads}{'line':{name_width}}  code".rstrip()
-    for part, name in zip(kernel.parts, names, strict=True):
+    yield f"  {heads}{'node':{node_width}}  {'line':{place_width}}  code"
+    for part, node, place in zip(kernel.parts, nodes, places, strict=True):
         numbers = columns.format(*(_sampled if is_sampled else _numbers)(kernel, part))
-        line = f"  {numbers}{formatting.path_end(name, name_width):{name_width}}  "
-        yield formatting.start(line + printable(_what(part)), width).rstrip()
+        names = f"{formatting.start(node, node_width):{node_width}}  "
+        names += f"{formatting.path_end(place, place_width):{place_width}}  "
+        text = printable(part.reason or part.code or "")
+        yield formatting.start(f"  {numbers}{names}{text}", width).rstrip()
     if kernel.hidden_ns and kernel.whole_ns:
         hidden = formatting.time_text(kernel.hidden_ns)
         percent = formatting.percent_text(kernel.hidden_ns, kernel.whole_ns)
@@ -114,8 +120,7 @@ def _numbers(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str, str, s
     if part.saved_ns is None or kernel.whole_ns is None:
         return "", "", share, model
     without = formatting.time_text(max(kernel.whole_ns - part.saved_ns, 0))
-    is_noise = (part.saved_low_ns or 0) <= 0
-    saves = "nothing" if is_noise else formatting.time_text(part.saved_ns)
+    saves = formatting.time_text(part.known_saved_ns) if part.known_saved_ns else "nothing"
     return without, saves, share, model
 
 
@@ -138,18 +143,8 @@ def _wait(part: KernelPart) -> str:
     return f"{_WAITS.get(reason, printable(reason))} {100 * time_ns / part.time_ns:.0f}%"
 
 
-def _name(part: KernelPart) -> str:
-    if part.file is None or part.line is None:
-        return ", ".join(part.nodes)
-    return f"{Path(part.file).name}:{part.line}"
-
-
-def _what(part: KernelPart) -> str:
-    if not part.nodes:
-        return part.reason
-    nodes = ", ".join(part.nodes)
-    text = f"{part.code}  [{nodes}]" if part.code else nodes
-    return f"{text}: {part.reason}" if part.reason else text
+def _place(part: KernelPart) -> str:
+    return "" if part.file is None or part.line is None else f"{Path(part.file).name}:{part.line}"
 
 
 def summary(kernels: Sequence[MeasuredKernel]) -> str:

@@ -177,6 +177,7 @@ def _sampled(
         is_module=recorded.is_module,
         step_on=recorded.step_on,
         kernels=result.chosen,
+        binaries=str(folder / "triton"),
         result=str(folder / "samples" / "result"),
     )
     print_message("runs it again, to sample the program counter")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # They make a tensor of numbers that depend on nothing but sizes
@@ -12,6 +13,7 @@ _FACTORIES = frozenset(
 )
 _FILLED = frozenset({"ones", "full"})  # constants only where they become a mask
 _MASKS = frozenset({"tril", "triu"})
+_PRODUCTS = frozenset({"einsum", "matmul", "bmm", "mm", "tensordot", "linear"})
 # What of a tensor is no value
 _SIZES = frozenset({"device", "dtype", "shape", "size", "numel", "dim", "ndim"})
 # What they name is no tensor of the step, as a rule
@@ -33,6 +35,31 @@ def constant_lines(codes: Mapping[int, str]) -> set[int]:
             lines.add(line)
             constant |= {each for target in _targets(statement) for each in _names(target)}
     return lines
+
+
+def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
+    """Return the lines that make an operand of a product from what a function returned."""
+    made: set[str] = set()
+    on_the_way: set[int] = set()
+    is_multiplied = False
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        value = getattr(statement, "value", None)
+        if statement is None or not isinstance(value, ast.AST):
+            continue
+        is_read, is_product = bool(_names(value) & made), _multiplies(value)
+        if is_read and is_product:
+            is_multiplied = True
+        elif is_read or made_by in _called(value):
+            on_the_way.add(line)
+            made |= {each for target in _targets(statement) for each in _names(target)}
+    return on_the_way if is_multiplied else set()
+
+
+def _multiplies(value: ast.AST) -> bool:
+    operators = (each.op for each in ast.walk(value) if isinstance(each, ast.BinOp))
+    is_operator = any(isinstance(each, ast.MatMult) for each in operators)
+    return is_operator or bool(_called(value) & _PRODUCTS)
 
 
 def _called(value: ast.AST) -> set[str]:
@@ -120,3 +147,78 @@ def _calls_its_targets(loop: ast.AST) -> bool:
 def _names(node: ast.AST) -> set[str]:
     """Return the names in an expression, without ``self``."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"self"}
+
+
+def first_values_of(codes: Mapping[int, str], makers: frozenset[str]) -> set[int]:
+    """Return the lines that call one of these, and of whose result only first values are read."""
+    made: dict[str, int] = {}
+    lines: set[int] = set()
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is None:
+            continue
+        sliced = [each.value for each in ast.walk(statement) if _takes_first(each)]
+        lines |= {line for each in sliced if _called(each) & makers}
+        lines |= {made[name] for each in sliced for name in _names(each) if name in made}
+        value = getattr(statement, "value", None)
+        if isinstance(value, ast.AST) and _called(value) & makers:
+            made |= {name: line for target in _targets(statement) for name in _names(target)}
+    return lines
+
+
+def _takes_first(node: ast.AST) -> TypeGuard[ast.Subscript]:
+    """Tell whether an expression takes the first values of the last dimension that it names."""
+    if not isinstance(node, ast.Subscript):
+        return False
+    last = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
+    is_first = isinstance(last, ast.Slice) and last.lower is None and last.upper is not None
+    return is_first and not isinstance(getattr(last, "upper", None), ast.UnaryOp)
+
+
+def independent_calls(codes: Mapping[int, str]) -> dict[str, dict[int, int]]:
+    """Return what lines of a function call twice or more, none with what another returned.
+
+    For each callee the number of its calls at each line.
+    """
+    calls: dict[str, dict[int, int]] = {}
+    returned: dict[str, set[str]] = {}
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is None:
+            continue
+        targets = {name for each in _targets(statement) for name in _names(each)}
+        read = _names(statement) - targets | _read_again(statement, targets)
+        for callee, own in _called_alike(statement).items():
+            if any(_names(each) & returned.get(callee, set()) for each in own):
+                returned[callee] = set()  # one after the other
+                calls.pop(callee, None)
+            else:
+                calls.setdefault(callee, {})[line] = len(own)
+                returned.setdefault(callee, set()).update(targets)
+        for names in returned.values():
+            if read & names:
+                names |= targets
+    return {callee: own for callee, own in calls.items() if sum(own.values()) > 1}
+
+
+def _read_again(statement: ast.stmt, targets: set[str]) -> set[str]:
+    value = getattr(statement, "value", None)
+    return _names(value) & targets if isinstance(value, ast.AST) else set()
+
+
+def _called_alike(statement: ast.stmt) -> dict[str, list[ast.Call]]:
+    """Return the calls of each name or attribute, without those within another of the same."""
+    nodes = list(ast.walk(statement))
+    if any(isinstance(each, ast.IfExp) for each in nodes):  # one or the other
+        return {}
+    every = [each for each in nodes if isinstance(each, ast.Call)]
+    alike: dict[str, list[ast.Call]] = {}
+    for each in every:
+        if isinstance(each.func, (ast.Name, ast.Attribute)) and each.args:
+            alike.setdefault(ast.unparse(each.func), []).append(each)
+    return {callee: own for callee, own in alike.items() if not _is_nested(callee, own)}
+
+
+def _is_nested(callee: str, calls: list[ast.Call]) -> bool:
+    inner = (each for call in calls for each in ast.walk(call) if each is not call)
+    return any(isinstance(each, ast.Call) and ast.unparse(each.func) == callee for each in inner)

@@ -28,6 +28,7 @@ _OUTLIER_RATIO = 2
 FUSION_SAVING: Final = 0.6
 # Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12
 FUSED_AWAY: Final = 2 / 3
+_FILLED = 0.9  # of a step; if a device is busy for less, it waits for the CPU now and then
 # From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
 _MUCH_COMPILED = 0.25
 _NATIVE = "at::native::"
@@ -71,11 +72,9 @@ def _before(times: Ints, moments: Ints) -> Ints:
     return before
 
 
-def enclosing(events: Events, rows: Ints, name: str) -> Ints:
-    """Return the innermost op of a name around each event; itself without one."""
-    # Ops of that name are not nested.
-    codes = [code for code, text in enumerate(events.name.strings) if text == name]
-    named = np.flatnonzero(np.isin(events.name.codes, codes))
+def enclosing(events: Events, rows: Ints, is_named: Callable[[str], bool]) -> Ints:
+    """Return the last begun op with such a name around each event; itself without one."""
+    named = np.flatnonzero(flag_rows(events.name, is_named))
     named = named[np.lexsort((events.start_ns[named], events.thread[named]))]
     result = rows.copy()
     for thread in np.unique(events.thread[named]).tolist():
@@ -276,6 +275,12 @@ class Facts:
         """Return the time of launches that set the pace; 0 of those that do not."""
         return np.where(self.pace.is_critical[launches], self.launches.duration_ns[launches], 0)
 
+    def paced_ns(self, launches: Ints) -> Ints:
+        """Return the time that the step waits for launches: for all, if a device hardly idles."""
+        training = self.training
+        is_filled = training.is_known and self.busy_ns >= _FILLED * training.step_ns
+        return self.launches.duration_ns[launches] if is_filled else self.critical_ns(launches)
+
     def removal_saving_ns(
         self, launches: Ints, *, with_python: bool = False, of_op: str | None = None
     ) -> Ints:
@@ -289,7 +294,7 @@ class Facts:
             events, op = self.analysis.recording.trace.events, self.launches.op_event
             row = op.filled(0)
             if of_op is not None:
-                row = enclosing(events, row, of_op)
+                row = enclosing(events, row, of_op.__eq__)
             op_ns = np.where(np.ma.getmaskarray(op), 0, events.duration_ns[row])
             op_ns = np.where(self._leaves_op(launches), self._call_ns, op_ns)
             cost_ns = np.minimum(cost_ns, op_ns)
@@ -381,7 +386,7 @@ class Facts:
         called = event.copy()
         for at in np.unique(place[(event >= 0) & (place >= 0)]).tolist():
             own = np.flatnonzero((place == at) & (event >= 0))
-            called[own] = enclosing(events, event[own], places[at].aten_op or "")
+            called[own] = enclosing(events, event[own], (places[at].aten_op or "").__eq__)
         return called
 
     def compile_id(self, launch: int) -> str | None:
@@ -395,6 +400,14 @@ class Facts:
 def facts_of(analysis: Analysis) -> Facts:
     """Return the facts of an analysis; they are found once."""
     return analysis.derived.once("facts", lambda: Facts(analysis))
+
+
+def shared_line(facts: Facts, launches: Ints) -> Location:
+    """Return the innermost line that all of these launches come from; ``NOWHERE`` without one."""
+    places = np.unique(facts.main_place[launches]).tolist()
+    stacks = [facts.analysis.places[at].stack for at in places if at >= 0]
+    shared = [frames[0] for frames in zip(*stacks, strict=False) if len(set(frames)) == 1]
+    return Location(shared[-1].file, shared[-1].line, shared[-1].code) if shared else NOWHERE
 
 
 def location_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Location:
@@ -458,9 +471,14 @@ def is_partly_compiled(facts: Facts) -> bool:
 def eager_kernels(facts: Facts) -> Ints:
     """Return the rows of torch's own eager kernels with a line, of those that compiling fuses."""
     # Products, convolutions and attention are libraries'; the optimizer's are at no line.
-    is_native = facts.named(lambda name: _NATIVE in name and _COMPLEX not in name)
+    is_native = facts.named(lambda name: _NATIVE in name and not is_of_complex(name))
     eager = facts.launches.scope.where(Scope.EAGER) & is_native & ~facts.of_op(_is_not_fused)
     return np.flatnonzero(facts.in_steps(eager & facts.all_places(_is_model_line)))
+
+
+def is_of_complex(name: str) -> bool:
+    """Tell whether a kernel computes with complex numbers."""
+    return _COMPLEX in name
 
 
 def _is_not_fused(op: str) -> bool:

@@ -30,6 +30,8 @@ class Kind(Enum):
     OPTIMIZER = auto()  # an optimizer that updates parameters one by one
     TENSORS = auto()  # a loop over tensors outside of forward and backward
     CALLS = auto()  # a loop in a forward, also over the modules of a list
+    OPS = auto()  # ops that launch a kernel for each part of what they are given
+    COPIES = auto()  # waits for copies from memory that is not pinned
     EAGER = auto()  # what runs eagerly next to compiled graphs
     CONSTANTS = auto()  # tensors that are computed again from sizes alone
     READS = auto()  # reads of single values, for which the CPU waits

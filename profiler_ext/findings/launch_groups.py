@@ -7,6 +7,7 @@ its launches are merged, on top of the groups with a larger one, so that no time
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from statistics import median_low
 
 import numpy as np
 
+from profiler_ext.findings.autograd_nodes import backward_of
 from profiler_ext.findings.code_of_lines import constant_lines, is_independent
 from profiler_ext.findings.cpu_work import work_of_cpu
 from profiler_ext.findings.critical_path import Floats
@@ -38,6 +40,7 @@ from profiler_ext.findings.groups import (
     saved_by_graphs_ns,
 )
 from profiler_ext.findings.rule import Candidate
+from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Interned, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
@@ -58,6 +61,10 @@ _JOINS = frozenset({"aten::cat", "aten::concat", "aten::hstack", "aten::stack", 
 # The backward of a part of a tensor, which writes zeros for all of it in each round
 _WHOLE_GRADIENTS = frozenset({"aten::new_zeros", "aten::select_backward", "aten::slice_backward"})
 _OUTSIDE_BACKWARD = (Phase.FORWARD, Phase.OTHER)
+# These launch many kernels, too: of a list of tensors, or of what no other op does with fewer
+_LIBRARY_LOOPS = re.compile(r"_foreach_|_fused_|rnn|lstm|gru|Optimizer|cudnn", re.IGNORECASE)
+_MASK = re.compile(r"\bcreate_(?:block_|nested_block_)?mask\(")
+_PACKING = "aten::_pack_padded_sequence"
 
 
 _Line = tuple[str | None, int | None, str | None]
@@ -171,8 +178,34 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     else:
         in_model = [*_call_loops(facts, eager), *_module_loops(facts, eager)]
     yield from in_model
+    yield from _looping_ops(facts, eager)
     yield from _constants(facts, eager)
+    yield from _pageable_copies(facts)
     yield from _reads(facts, eager, [each.waits for each in in_model if each.waits is not None])
+
+
+def _looping_ops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of ops that launch many kernels a call, with those of their backward."""
+    own = launches[facts.launches.phase.where(*_OUTSIDE_BACKWARD)[launches]]
+    calls = facts.called_ops(own)
+    # Composite ops launch many kernels, too, but not the same one again and again
+    kernels = np.stack([calls, facts.launches.name.codes[own]])
+    of_kernel, counts = np.unique(kernels, axis=1, return_counts=True)
+    name = facts.analysis.recording.trace.events.name
+    families: dict[tuple[str | None, str | None, str], list[int]] = {}
+    for call in np.unique(of_kernel[0, counts >= _MIN_TENSORS]).tolist():
+        op, row = name[call], int(own[np.argmax(calls == call)])
+        if call >= 0 and facts.main_place[row] >= 0 and _LIBRARY_LOOPS.search(op) is None:
+            place = facts.place(row)
+            family = _PACKING if "packed" in op else op
+            families.setdefault((place.file, place.function, family), []).append(call)
+    for (*_, op), every in families.items():
+        forward = own[np.isin(calls, every)]
+        first = facts.place(int(forward[facts.launches.start_ns[forward].argmin()]))
+        rows = np.union1d(forward, backward_of(facts, np.array(every), launches))
+        count = max(round(len(every) / len(facts.analysis.steps)), 1)
+        merged = _merged(facts, rows)
+        yield LaunchGroup(Kind.OPS, location_of(first), rows, count, 0.1, merged, what=op)
 
 
 def _constants(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
@@ -188,6 +221,29 @@ def _constants(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
             count = _usual_count(facts, own)
             if count:
                 yield LaunchGroup(Kind.CONSTANTS, _busiest(facts, own), own, count, 0.0, 0.0)
+    yield from _masks(facts, launches)
+
+
+def _masks(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of lines that make a block mask, where a step comes to them often."""
+    own = launches[_placed(facts, launches, _makes_mask)]
+    callers = [_caller_of_mask(facts.place(row)) for row in own.tolist()]
+    for where in dict.fromkeys(callers):
+        rows = own[np.array([each == where for each in callers], np.bool_)]
+        modules = len({facts.place(row).module for row in rows.tolist()})
+        if modules > 1:  # one mask serves all of them
+            yield LaunchGroup(Kind.CONSTANTS, where, rows, modules, 1 / modules, 1 / modules)
+
+
+def _makes_mask(place: Place) -> bool:
+    return _caller_of_mask(place) != NOWHERE
+
+
+def _caller_of_mask(place: Place) -> Location:
+    """Return the line that calls torch's ``create_block_mask`` around a place."""
+    lines = ((each.file, each.line, each.code) for each in place.stack)
+    calls = (each for each in lines if _MASK.search(each[2] or ""))
+    return next((Location(*each) for each in calls), NOWHERE)
 
 
 def _is_in(file: str | None, function: str | None, lines: Container[int], place: Place) -> bool:
@@ -206,6 +262,21 @@ def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGrou
         reads = eager[flag_rows(_ops(facts, eager), lambda name: name == _READ)]
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
         yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
+
+
+def _pageable_copies(facts: Facts) -> Iterator[LaunchGroup]:
+    """Yield the waits for copies to the device from memory that is not pinned."""
+    if facts.replay is None:
+        return
+    is_copy = facts.named(lambda name: classify.pageable_copy(name) == "HtoD")
+    copies = np.flatnonzero(facts.in_steps(is_copy))
+    every, op = facts.replay.waits, facts.launches.op_event.filled(-1)
+    ends_ns = np.append(facts.analysis.recording.trace.events.end_ns, 0)[op]
+    in_op = every.start_ns < np.append(ends_ns, 0)[every.last_launch]
+    waits = ~every.is_for_value & np.isin(every.last_launch, copies) & in_op
+    if waits.any():
+        count, where = facts.launches_per_step(copies), location_of(facts.place(int(copies[0])))
+        yield LaunchGroup(Kind.COPIES, where, copies, count, 1.0, 1.0, waits)
 
 
 def _without_op(facts: Facts, launches: Ints) -> Floats:

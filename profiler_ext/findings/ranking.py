@@ -144,8 +144,11 @@ def _without(candidate: Candidate, counted: Ints, facts: Facts) -> Candidate:
     if len(own) == len(np.unique(candidate.launches)) or not whole_ns:
         return candidate
     part = int(duration_ns[own].sum()) / whole_ns
-    other_ns = candidate.est_saving_ns - int(part * candidate.est_saving_ns)
-    return _reduced(replace(candidate, launches=own), other_ns)
+    # The idle time that a candidate saves besides is not that of its launches
+    of_launches_ns = candidate.busy_ns if len(candidate.idle) else candidate.est_saving_ns
+    other_ns = of_launches_ns - int(part * of_launches_ns)
+    busy_ns = int(part * candidate.busy_ns)
+    return _reduced(replace(candidate, launches=own, busy_ns=busy_ns), other_ns)
 
 
 def _reduced(candidate: Candidate, other_ns: int) -> Candidate:

@@ -14,6 +14,7 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.records.kernel_lines import KernelLineEvidence
+from profiler_ext.records.provenance import is_view_op
 from profiler_ext.torch_compat import fx, inductor, kernel_code, schedules
 
 _OPERATORS: dict[type[ast.AST], str] = {
@@ -114,6 +115,13 @@ _OF_CONSTANTS = "mul add sub div eq ne lt le gt ge where full"
 _EXACT_CONSTANTS = frozenset(_OF_CONSTANTS.split())
 _INHERENT = frozenset((0.0, 1.0, -1.0))
 _FOLDED = frozenset(("full", "full_like", "iota", "arange", "scalar_tensor", "empty", "lift_fresh"))
+_UNCHANGED = frozenset(("getitem", "clone", "copy", "copy_", "convert_element_type"))
+# They write into the buffer that holds their first argument.
+_WRITERS = (
+    "scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_put index_put_ "
+    "_unsafe_index_put _unsafe_masked_index_put_accumulate index_add index_add_ index_copy"
+)
+_OVERWRITING = frozenset(_WRITERS.split())
 _FILL = re.compile(r"^_?tmp\d+ = tl\.full\(\[[^]]*\], (?P<value>[^,]+), tl\.\w+\)$")
 _INDEX = re.compile(r"^(?:[xyz]\d+|r\d_\d+|[xyz]index|r\d_index|rindex|r?ks\d+|ps\d+)$")
 _ACCUMULATOR = re.compile(r"^_tmp\d+ = tl\.full\(|^_tmp\d+ = |^tmp\d+_(?:mean|m2|weight)")
@@ -126,7 +134,7 @@ class Confirmation:
         self._graph = inductor.current_graph()
         self._fx_graph = inductor.current_fx_graph()
         self._buffers = kernel_code.buffers_of_arguments(kernel)
-        self._above: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
+        self._near: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
 
     def contradiction(self, line: str, nodes: Iterable[torch.fx.Node]) -> str | None:
         """Return why a line cannot be of its nodes, if so."""
@@ -139,7 +147,9 @@ class Confirmation:
         found = _Computed(line)
         accessed = found.arguments & set(self._buffers) if self._is_own(nodes) else set()
         tabled = all(_op(node) in _OPS for node in nodes)
-        if accessed or (tabled and (found.functions or _FILL.match(line))):
+        number = _filled(line)
+        is_own_number = number is not None and any(number in set(_numbers(n)) for n in nodes)
+        if accessed or is_own_number or (tabled and found.functions):
             return KernelLineEvidence.CONFIRMED
         return KernelLineEvidence.EMITTED
 
@@ -162,37 +172,52 @@ class Confirmation:
         return None
 
     def _held(self, buffer: str) -> set[torch.fx.Node]:
+        """The node whose value a buffer holds; all that Inductor lists, where that is open."""
         exact = schedules.buffer_value(self._graph, buffer)
-        nodes = set(kernel_code.buffer_nodes(self._graph, buffer))
-        return nodes | ({exact} if exact is not None else set())
+        if exact is None:
+            return set(kernel_code.buffer_nodes(self._graph, buffer))
+        # What is copied into an input in the end is computed in its memory before.
+        copies = [user for user in exact.users if fx.is_input_copy(user)]
+        return {
+            exact,
+            *(each.args[1] for each in copies if isinstance(each.args[1], torch.fx.Node)),
+        }
 
     def _around(self, node: torch.fx.Node) -> frozenset[torch.fx.Node]:
-        """A node, what it reads, and what writes its value into an input."""
-        if node not in self._above:
-            todo, seen = [node], {node}
+        """A node, what it reads through views, and what takes its value on."""
+        if node not in self._near:
+            todo, seen = [node], {node, *node.users}
             while todo:
-                above = [each for each in todo.pop().all_input_nodes if each not in seen]
-                seen.update(above)
-                todo.extend(above)
-            self._above[node] = frozenset({*seen, *node.users})
-        return self._above[node]
+                read = [each for each in todo.pop().all_input_nodes if each not in seen]
+                seen.update(read)
+                seen.update(below for each in read for below in _overwritten(each))
+                todo.extend(each for each in read if _is_transparent(each))
+            self._near[node] = frozenset(seen)
+        return self._near[node]
 
     def _constant(self, line: str, nodes: tuple[torch.fx.Node, ...]) -> str | None:
-        fill = _FILL.match(line)
-        if fill is None or _ACCUMULATOR.match(line):
-            return None
-        try:
-            value = float(fill["value"].strip("\"'").removeprefix("float('").removesuffix("')"))
-        except ValueError:
+        value = _filled(line)
+        if value is None or value in _INHERENT:
             return None
         for node in nodes:
             is_open = _op(node) not in _EXACT_CONSTANTS
             is_open = is_open or any(_op(each) in _FOLDED for each in self._around(node))
             # A size is a number once it is known.
             is_open = is_open or not all(fx.tensors(each.meta) for each in node.all_input_nodes)
-            if is_open or value in _INHERENT or value in {float(n) for n in _numbers(node)}:
+            if is_open or value in set(_numbers(node)):
                 return None
         return f"{value} is no number of {', '.join(node.name for node in nodes)}"
+
+
+def _filled(line: str) -> float | None:
+    """The number that a line makes a value of, but for the accumulator of a reduction."""
+    fill = _FILL.match(line)
+    if fill is None or _ACCUMULATOR.match(line):
+        return None
+    try:
+        return float(fill["value"])
+    except ValueError:
+        return None
 
 
 class _Computed:
@@ -262,6 +287,20 @@ def _called(call: ast.Call) -> str:
 def _op(node: torch.fx.Node) -> str:
     name = fx.target_name(node.target)
     return name.split(".")[1] if name.startswith(("aten.", "prims.")) else name
+
+
+def _is_transparent(node: torch.fx.Node) -> bool:
+    """Tell whether a node computes nothing of its own where its value is read."""
+    name = fx.target_name(node.target)
+    return is_view_op(name) or _op(node) in _UNCHANGED
+
+
+def _overwritten(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The values in whose memory an op may put its own."""
+    op = _op(node)
+    if op.startswith("_foreach_"):  # into that of each element of its first list
+        return list(node.all_input_nodes)
+    return node.all_input_nodes[:1] if op in _OVERWRITING or op.endswith("_") else []
 
 
 def _wrong_op(found: _Computed, nodes: tuple[torch.fx.Node, ...]) -> str | None:

@@ -1,17 +1,16 @@
 """The text of a generated Triton kernel with the work of some of its lines taken out.
 
-A load becomes a value derived from its offset, an op passes its operand on, a reduction gives a
-value derived from the index, and a store is masked out at run time. What computes an address or a
-mask stays, so that no variant touches memory that the kernel would not. An argument that is zero
-at run time, which the compiler cannot know, keeps it from removing more: values that only the
-removed lines read are stored under a mask that is false.
+Loads and stores are masked out at run time by an argument that is zero, which the compiler cannot
+know: so layouts, registers and all other code stay. An op passes its operand on, a reduction gives
+a value derived from the index. What computes an address or a mask stays, so that no variant touches
+memory that the kernel would not. Values that only the removed lines read are stored, masked out.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 _LOADS = frozenset({"load"})
@@ -40,25 +39,21 @@ def _knock_out_distinct(value, like, {_ZERO}):
     return _knock_out_pass(value + {_ZERO}, like)
 
 @triton.jit
-def _knock_out_value(offset, like):
-    bits = (offset.to(tl.int32) & 0x7FFFFF) | 0x3F800000
+def _knock_out_reduced(index, like):
+    bits = (tl.reshape(index, like.shape).to(tl.int32) & 0x7FFFFF) | 0x3F800000
     return _knock_out_pass(bits.to(tl.float32, bitcast=True), like)
 
 @triton.jit
-def _knock_out_reduced(index, like):
-    return _knock_out_value(tl.reshape(index, like.shape), like)
-
-@triton.jit
-def _knock_out_index(offset, low: tl.constexpr, count: tl.constexpr, like):
-    scattered = (offset.to(tl.int32) * 1103515245) & 0x7FFFFFFF
-    return _knock_out_pass(low + scattered % count, like)
+def _knock_out_index(offset, low: tl.constexpr, count: tl.constexpr):
+    return low + ((offset.to(tl.int32) * 1103515245) & 0x7FFFFFFF) % count
 
 @triton.jit
 def _knock_out_keep(pointer, value, {_ZERO}):
-    value = value.to(tl.int8) if value.dtype == tl.int1 else value
-    base = pointer.to(tl.pointer_type(value.dtype), bitcast=True)
-    at = tl.broadcast(base, value)[0]
-    tl.store(at, value, tl.broadcast({_ZERO} != 0, value)[0])
+    value = value.to(tl.int32) if value.dtype.is_int() else value.to(tl.float32)
+    tl.inline_asm_elementwise(
+        "{{ .reg .pred p; setp.ne.b32 p, $2, 0; @p st.global.b32 [$3], $1; mov.b32 $0, $1; }}",
+        "=r,r,r,l", [value, {_ZERO}, pointer.to(tl.int64)], tl.int32, is_pure=False, pack=1,
+    )
 
 """
 
@@ -341,36 +336,45 @@ class _Removal:
             return
         if isinstance(each.node, ast.Expr):
             self._take_out_call(each, value)
-        elif load := next(_calls(value, _LOADS), None):
-            self._take_out_load(each, load)
+        elif next(_calls(value, _LOADS), None):
+            self._take_out_load(each)
         elif each.targets and not self._kernel.is_address(each.targets) and not _is_neutral(value):
             self._take_out_op(each, value)
 
     def _take_out_call(self, each: _Statement, value: ast.expr) -> None:
         """Mask a store out, and leave an assertion out."""
         if store := next(_calls(value, _STORES), None):
-            never = f"{_ZERO} != 0"
-            mask = _mask_of(store)
-            is_open = mask is None or (isinstance(mask, ast.Constant) and mask.value is None)
-            condition = never if is_open or mask is None else f"({ast.unparse(mask)}) & ({never})"
+            condition = _never(store)
             others = [k for k in store.keywords if k.arg != "mask"]
             words = [*map(ast.unparse, store.args[:2]), condition, *map(ast.unparse, others)]
             self._change(each, [f"{ast.unparse(store.func)}({', '.join(words)})"], frozenset())
         elif next(_calls(value, frozenset({"device_assert"})), None):
             self._change(each, ["pass"], each.reads)
 
-    def _take_out_load(self, each: _Statement, load: ast.Call) -> None:
-        pointer, offset = _pointer_and_offset(load.args[0])
-        kept = _names(load.args[0])
-        like = self._like(each)
-        if pointer in self._ranges:
+    def _take_out_load(self, each: _Statement) -> None:
+        """Mask loads out; their values are then others, which the compiler does not know."""
+        assert each.value is not None
+        masking = _Masking(self._replacements(each))
+        value = masking.visit(ast.parse(ast.unparse(each.value), mode="eval").body)
+        if masking.count:
+            self._change(each, [f"{', '.join(each.targets)} = {ast.unparse(value)}"], frozenset())
+
+    def _replacements(self, each: _Statement) -> Callable[[str, str], str | None]:
+        """Return what gives the value in the place of a load, by its pointer and its offset.
+
+        An address that depends on it has to stay within what the kernel touches.
+        """
+        is_address = self._kernel.is_address(each.targets)
+
+        def replacement(pointer: str, offset: str) -> str | None:
+            if not is_address:
+                return "1"
+            if pointer not in self._ranges:
+                return None
             low, high = self._ranges[pointer]
-            made = f"_knock_out_index({offset} + {_ZERO}, {low}, {high - low + 1}, {like})"
-        elif self._kernel.is_address(each.targets):
-            return  # an address depends on its value, of which nothing is known
-        else:
-            made = f"_knock_out_value({offset} + {_ZERO}, {like})"
-        self._assign(each, [made], each.reads - kept)
+            return f"_knock_out_index({offset} + {_ZERO}, {low}, {high - low + 1})"
+
+        return replacement
 
     def _take_out_op(self, each: _Statement, value: ast.expr) -> None:
         likes = [f"{self._like(each)}{at or ''}" for at in range(len(each.targets))]
@@ -506,6 +510,34 @@ def _mask_of(call: ast.Call) -> ast.expr | None:
     assert isinstance(call.func, ast.Attribute)
     at = 1 if call.func.attr in _LOADS else 2
     return call.args[at] if given is None and len(call.args) > at else given
+
+
+def _never(call: ast.Call) -> str:
+    """Return the mask of an access, and false at run time."""
+    mask = _mask_of(call)
+    if mask is None or (isinstance(mask, ast.Constant) and mask.value is None):
+        return f"{_ZERO} != 0"
+    return f"({ast.unparse(mask)}) & ({_ZERO} != 0)"
+
+
+class _Masking(ast.NodeTransformer):
+    """Masks the loads of an expression out."""
+
+    def __init__(self, replacement: Callable[[str, str], str | None]) -> None:
+        self._replacement = replacement
+        self.count = 0
+
+    def visit_Call(self, call: ast.Call) -> ast.expr:
+        self.generic_visit(call)
+        if not any(each is call for each in _calls(call, _LOADS)):
+            return call
+        other = self._replacement(*_pointer_and_offset(call.args[0]))
+        if other is None:
+            return call
+        self.count += 1
+        kept = [each for each in call.keywords if each.arg not in ("mask", "other")]
+        words = [ast.unparse(call.args[0]), _never(call), f"other={other}", *map(ast.unparse, kept)]
+        return ast.parse(f"{ast.unparse(call.func)}({', '.join(words)})", mode="eval").body
 
 
 def _pointer_and_offset(pointer: ast.expr) -> tuple[str, str]:

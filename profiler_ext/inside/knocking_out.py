@@ -214,8 +214,7 @@ def _with_shares(
     is_cold: bool,
 ) -> MeasuredKernel:
     """Scale what each part saves so that they add up to the launch in the step."""
-    # What is within its noise is no time that is known
-    weights = [each.saved_ns or 0 if (each.saved_low_ns or 0) > 0 else 0 for each in parts]
+    weights = [each.known_saved_ns for each in parts]
     reason = _why_modelled(chosen, parts, weights, whole_ns)
     times_ns = apportioned(chosen.step_ns, weights) if any(weights) else [0] * len(parts)
     timed = [replace(each, time_ns=time_ns) for each, time_ns in zip(parts, times_ns, strict=True)]
@@ -250,7 +249,7 @@ def _why_modelled(
     apart = max(whole_ns / chosen.step_ns, chosen.step_ns / whole_ns)
     if apart > _MOST_APART:
         return "alone it takes another time than in the step"
-    if sum(weights) < _LEAST_EXPLAINED * whole_ns:
+    if len(parts) > 1 and sum(weights) < _LEAST_EXPLAINED * whole_ns:
         return "its lines hide behind each other: no single one takes the time"
     return ""
 

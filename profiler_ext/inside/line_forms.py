@@ -33,6 +33,8 @@ _FORMS = tuple(
         (LinePart.REDUCTION, r"^tl\.store\(ws_ptr\d* \+ \(tl\.program_id\(0\) \+ "),
     )
 )
+# Sums over rows that a mix-order reduction adds up while it goes through them.
+_ACCUMULATING = re.compile(r"\baccum\d+\b|^tmp\d+ = [\w.]+\(tmp\d+, 0\)$")
 _NUMBERED = re.compile(r"\b([XYZ]BLOCK|R\d_BLOCK|[xyz]numel|r\d_numel)_\d+\b")
 _BRANCH = re.compile(r"^ {4}(?:if|elif) pid\b")
 
@@ -41,6 +43,11 @@ def part_of_form(line: str) -> LinePart | None:
     """Return what a line does that no node asked for, by its form alone."""
     text = line.strip()
     return next((part for part, form in _FORMS if form.search(text)), None)
+
+
+def is_accumulating(line: str) -> bool:
+    """Tell whether a line that no node asked for adds up partial values of a reduction."""
+    return bool(_ACCUMULATING.search(line.strip()))
 
 
 def without_numbers(line: str) -> str:

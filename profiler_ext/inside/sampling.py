@@ -7,7 +7,6 @@ kernel.
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,6 +45,7 @@ class SamplingTask(msgspec.Struct, kw_only=True):
     is_module: bool
     step_on: str
     kernels: list[ChosenKernel]
+    binaries: str  # folder of Triton's cache
     result: str  # file to write
 
 
@@ -125,23 +125,23 @@ class _Child:
         self._is_written = True
         result = SamplingResult(error=error)
         if not error and self._sampler is not None:
-            result = sampled_result(self._task.kernels, self._sampler.samples())
+            result = sampled_result(self._task, self._sampler.samples())
         with replacing(Path(self._task.result), durable=False) as file:
             file.write(msgspec.json.encode(result))
 
 
-def sampled_result(kernels: list[ChosenKernel], samples: Samples) -> SamplingResult:
+def sampled_result(task: SamplingTask, samples: Samples) -> SamplingResult:
     """Return the times of the lines of kernels, with the line tables of what ran."""
     from profiler_ext.inside.sampled import sampled_kernels
 
-    names = {kernel.kernel for kernel in kernels}
+    names = {kernel.kernel for kernel in task.kernels}
     notes = []
     if samples.dropped:
         notes.append(f"{samples.dropped} of {samples.total} samples were dropped by the device")
     if samples.unknown:
         notes.append(f"{samples.unknown} of {samples.total} samples are of unknown kernels")
-    binaries = list(_binaries(samples, names, _compiled(names)))
-    return SamplingResult(kernels=sampled_kernels(kernels, binaries), notes=notes)
+    binaries = list(_binaries(samples, names, _compiled(names, Path(task.binaries))))
+    return SamplingResult(kernels=sampled_kernels(task.kernels, binaries), notes=notes)
 
 
 def _binaries(
@@ -164,11 +164,11 @@ def _binaries(
         yield SampledBinary(function, table, text)
 
 
-def _compiled(names: Iterable[str]) -> dict[int, Path]:
+def _compiled(names: Iterable[str], root: Path) -> dict[int, Path]:
     """Return the folders of Triton's cache, by the number of the binary in each."""
     from profiler_ext.inside.pc_sampling import Cupti
 
-    cupti, root = Cupti(), Path(os.environ["TRITON_CACHE_DIR"])
+    cupti = Cupti()
     found = (file for name in names for file in root.rglob(f"{name}.cubin"))
     return {cupti.crc(file.read_bytes()): file.parent for file in found}
 

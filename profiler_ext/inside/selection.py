@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,8 +52,12 @@ class ChosenKernel:
 
     def part(self, nodes: tuple[str, ...], lines: Iterable[int]) -> KernelPart:
         """Return lines that compute nodes of the first site, not measured yet."""
+        # Of a node that several parts compute, each has an even share by the model
+        computed = {line.nodes for line in self.source.lines}
+        count = Counter(node for together in computed for node in together)
         weights = dict(zip(self.site.nodes, self.site.weights, strict=True))
-        modelled = sum(weights.get(node, 0) for node in nodes) / max(sum(weights.values()), 1)
+        modelled = sum(weights.get(node, 0) / max(count[node], 1) for node in nodes)
+        modelled /= max(sum(weights.values()), 1)
         place = next((self.places[each] for each in nodes if each in self.places), None)
         return KernelPart(
             nodes,

@@ -219,6 +219,8 @@ class SourceLines:
         written = self._written.get(kernel) or _Written()
         text = line.strip()
         nodes = written.nodes(text) or written.nodes(line_forms.without_numbers(text))
+        if not nodes and otherwise is None and line_forms.is_accumulating(text):
+            return KernelLine(LinePart.REDUCTION, KernelLineEvidence.FORM)
         if not nodes:
             return otherwise or _UNSEEN
         why = check.contradiction(text, nodes)

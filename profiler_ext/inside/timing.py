@@ -78,7 +78,7 @@ class Timer:
     def _timed(self, launching: Launching, is_cold: bool, rounds: int) -> Times:
         from torch.profiler import ProfilerActivity, profile
 
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
             for _ in range(rounds + _SETTLING_ROUNDS):
                 for launch in launching.values():
                     if is_cold:

@@ -44,6 +44,11 @@ class KernelPart:
     line: int | None = None
     code: str | None = None
 
+    @property
+    def known_saved_ns(self) -> float:
+        """What is saved without it; nothing where the interval does not lie above zero."""
+        return self.saved_ns or 0.0 if (self.saved_low_ns or 0.0) > 0 else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSite:
@@ -79,7 +84,7 @@ class MeasuredKernel:
         """The time alone that no part's removal saves: shared, or hidden behind other parts."""
         if self.whole_ns is None:
             return None
-        return max(self.whole_ns - sum(each.saved_ns or 0 for each in self.parts), 0.0)
+        return max(self.whole_ns - sum(each.known_saved_ns for each in self.parts), 0.0)
 
 
 def apportioned(total: int, weights: Sequence[float]) -> list[int]:

@@ -41,6 +41,7 @@ INSIDE_ONLY = {
     points.KERNEL_CODE,
     points.KERNEL_TEXT,
     points.USER_KERNEL,
+    points.KERNEL_LAUNCHED,
 }
 
 

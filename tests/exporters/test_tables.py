@@ -36,6 +36,7 @@ LAUNCH_COLUMNS = {
     "evidence": "string",
     "mechanism": "string",
     "gap": "string",
+    "share_evidence": "string",
     "grid": "string",
     "block": "string",
     "registers_per_thread": "Int64",
@@ -115,6 +116,7 @@ def test_a_launch_in_a_graph_carries_graph_call_site_and_source():
         "evidence": "call_order",
         "mechanism": "own_stack",
         "gap": pd.NA,
+        "share_evidence": pd.NA,
         **dict.fromkeys(OF_LAUNCHES, pd.NA),
         "unit": "fp32",
         "unit_evidence": "generated",
@@ -125,7 +127,7 @@ def test_what_a_launch_lacks_is_absent():
     launch = row(tables.launches(gpu_step()), 0)
     absent = [name for name, value in launch.items() if value is pd.NA]
     unplaced = ["kernel", "graph", "compile_id", "call_site", "kernel_source"]
-    unplaced += ["process_group", "mechanism", "gap"]
+    unplaced += ["process_group", "mechanism", "gap", "share_evidence"]
     assert absent == [*unplaced, *OF_LAUNCHES]
 
 

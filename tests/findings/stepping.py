@@ -13,11 +13,14 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Device, Thread
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.recording import Recording, Settings
-from tests.handmade import Mark, trace
+from profiler_ext.records.vocabulary import Phase
+from tests.handmade import Mark, interned, trace
 
 CPU = Thread(100, 100)
 STREAM = Thread(0, 7)
 MS, US = 1_000_000, 1_000
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, float>"
+Launch = tuple[str, str, Phase]  # kernel, op after ``aten::``, phase
 REMEDY_COLUMNS = 58  # what the first screen has for a remedy, of 80
 
 
@@ -144,3 +147,33 @@ def is_silent(rule: Rule, analysis: Analysis) -> bool:
     """Tell whether a rule was judged and found nothing."""
     findings = judged(rule, analysis)
     return findings.ranked == () and findings.rules_evaluated == 1
+
+
+def made(*launches: Launch, count: int = 1, idle_us: int = 0, **places: dict[str, Any]) -> Analysis:
+    """Three steps that wait for the device, each kernel with 300 us."""
+    script = Script()
+    for _ in range(3):
+        for kernel, op, _ in launches * count:
+            script.launch(kernel, 300 * US, op=f"aten::{op}")
+        script.wait()
+        script.now_ns += idle_us * US
+        script.end_step()
+    analysis = placed(script.analysis(), **places)
+    phases = interned([phase.value for *_, phase in launches * count] * 3)
+    return replace(analysis, launches=replace(analysis.launches, phase=phases))
+
+
+def forward(op: str, kernel: str = ELEMENTWISE) -> Launch:
+    """An op's launch in the forward."""
+    return kernel, op, Phase.FORWARD
+
+
+def backward(op: str, kernel: str = ELEMENTWISE) -> Launch:
+    """An op's launch in the backward."""
+    return kernel, op, Phase.BACKWARD
+
+
+def at(line: int, op: str | None = None, phase: Phase = Phase.FORWARD, **more: Any) -> dict:
+    """The place of a launch."""
+    own = {"file": "/model.py", "line": line, "phase": phase, "function": "forward"} | more
+    return own if op is None else own | {"aten_op": f"aten::{op}"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,10 +29,23 @@ from profiler_ext.findings.rules import (
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
-from tests.findings.stepping import CPU, US, Script, is_silent, only, placed, trained
+from tests.findings.stepping import (
+    CPU,
+    ELEMENTWISE,
+    US,
+    Launch,
+    Script,
+    at,
+    backward,
+    forward,
+    is_silent,
+    made,
+    only,
+    placed,
+    trained,
+)
 from tests.handmade import Mark, interned
 
-ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, float>"
 STATISTICS = "void at::native::batch_norm_collect_statistics_channels_last_kernel<float>"
 FIXED = "void at::native::batch_norm_transform_input_channels_last_kernel<float>"
 BF16 = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
@@ -41,35 +53,6 @@ FP16 = "nvjet_sm90_hsh_128x64_64x8_1x2_h_bz_NNT"
 TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x128x32_warpgroupsize1x1x1"
 FMHA = "fmha_cutlassF_f32_aligned_64x64_rf_sm80"
 WGRAD = "void cutlass::Kernel2<cutlass_80_simt_swgrad_128x128_8x4_nhwc>"
-Launch = tuple[str, str, Phase]  # kernel, op after ``aten::``, phase
-
-
-def made(*launches: Launch, count: int = 1, idle_us: int = 0, **places: dict[str, Any]) -> Analysis:
-    """Three steps that wait for the device, each kernel with 300 us."""
-    script = Script()
-    for _ in range(3):
-        for kernel, op, _ in launches * count:
-            script.launch(kernel, 300 * US, op=f"aten::{op}")
-        script.wait()
-        script.now_ns += idle_us * US
-        script.end_step()
-    analysis = placed(script.analysis(), **places)
-    phases = interned([phase.value for *_, phase in launches * count] * 3)
-    return replace(analysis, launches=replace(analysis.launches, phase=phases))
-
-
-def forward(op: str, kernel: str = ELEMENTWISE) -> Launch:
-    return kernel, op, Phase.FORWARD
-
-
-def backward(op: str, kernel: str = ELEMENTWISE) -> Launch:
-    return kernel, op, Phase.BACKWARD
-
-
-def at(line: int, op: str | None = None, phase: Phase = Phase.FORWARD, **more: Any) -> dict:
-    """The place of a launch."""
-    own = {"file": "/model.py", "line": line, "phase": phase, "function": "forward"} | more
-    return own if op is None else own | {"aten_op": f"aten::{op}"}
 
 
 CONVOLUTION = (forward("cudnn_convolution", BF16), forward("add_"), forward("native_batch_norm"))

@@ -216,3 +216,16 @@ def test_rules_have_names_and_words_of_their_own():
         assert all(
             text.endswith(".") for text in (each.means, each.because, each.remedy, each.saving)
         )
+
+
+def test_idle_time_beside_launches_that_others_count_stays_with_a_finding():
+    made = gpu_step()
+    both = np.array([1, 2])
+    special = rule("special", candidate(100_000, launches=np.array([1])))
+    idle = np.arange(len(made.idle))
+    own = candidate(200_000, launches=both, idle=idle, busy_ns=70_000)
+    general = replace(rule("general", own), takes_rest=True)
+    first, second = (int(made.launches.duration_ns[at]) for at in (1, 2))
+    said = {each.rule: each for each in judge(made, (special, general)).ranked}
+    counted = said["general"].evidence[0].value
+    assert counted == 70_000 - int(second / (first + second) * 70_000)

@@ -10,6 +10,7 @@ import pytest
 import profiler_ext
 from profiler_ext.attribution.one_step import of_step
 from profiler_ext.findings import RULES, Rule, SavingPer
+from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.rules import (
     dtype_conversion,
     fp32_matmul,
@@ -23,7 +24,7 @@ from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.vocabulary import Phase
 from tests.analyses import cpu_step
 from tests.attribution.recordings import FIXTURES
-from tests.findings.stepping import CPU, MS, US, Script, is_silent, judged, only, placed
+from tests.findings.stepping import CPU, MS, STREAM, US, Script, is_silent, judged, only, placed
 from tests.handmade import Mark, interned
 
 SGEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_tn_align1>"
@@ -236,6 +237,38 @@ def test_a_call_that_waits_for_what_the_device_was_given_before_holds_nothing_up
         script.end_step()
     found = only(pageable_copy.RULE, script.analysis())
     assert (found.est_saving_ns, found.evidence[2].value) == (MS, 2 * MS)
+
+
+def awaited(memory: str) -> Analysis:
+    """Steps of three copies, each behind kernels that take longer than their launches."""
+    script = Script()
+    for _ in range(4):
+        for number in range(3):
+            for _ in range(20):
+                script.launch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", 14 * US, op="aten::mm")
+            begin_ns, start_ns = script.now_ns, max(script.free_ns, script.now_ns + 5 * US)
+            script.free_ns = start_ns + 2 * US
+            script.now_ns = script.free_ns + 5 * US if memory == "Pageable" else begin_ns + 10 * US
+            span_ns = script.now_ns - begin_ns
+            ids = {"correlation": 10_000 + len(script.marks) + number}
+            call = Mark(
+                "cudaMemcpyAsync", "cuda_runtime", CPU, begin_ns + US, span_ns - 2 * US, ids
+            )
+            name, place = f"Memcpy HtoD ({memory} -> Device)", {"device": 0, "stream": 7}
+            copy = Mark(name, "gpu_memcpy", STREAM, start_ns, 2 * US, ids | place)
+            script.marks += [Mark("aten::to", "cpu_op", CPU, begin_ns, span_ns), call, copy]
+        script.end_step()
+    return script.analysis()
+
+
+def test_copies_for_which_the_cpu_waits_cost_the_lead_that_it_had() -> None:
+    found = only(pageable_copy.RULE, awaited("Pageable"))
+    # Launching 20 kernels takes the CPU less than running them: without waits it is ahead
+    pinned_ns = facts_of(awaited("Pinned")).step_ns
+    lost_ns = facts_of(awaited("Pageable")).step_ns - pinned_ns
+    assert lost_ns == pytest.approx(41 * US, rel=0.02)
+    assert found.est_saving_ns == pytest.approx(lost_ns, rel=0.25)
+    assert is_silent(pageable_copy.RULE, awaited("Pinned"))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: each.name)

@@ -80,11 +80,11 @@ def test_the_screen_at_two_widths() -> None:
         lines = list(inside_lines(answer, width))
         gold = Path(__file__).with_name(f"screen_{width}.txt").read_text()
         assert "\n".join(lines) + "\n" == gold
-        assert max(map(len, lines)) == width
+        assert max(map(len, lines)) <= width
 
 
 def test_what_no_part_saves_is_hidden() -> None:
-    assert KERNEL.hidden_ns == pytest.approx(3_380)
+    assert KERNEL.hidden_ns == 3_400
     more = replace(PARTS[0], saved_ns=20_000.0)
     assert replace(KERNEL, parts=(more,)).hidden_ns == 0
     assert UNMEASURED.hidden_ns is None
@@ -265,6 +265,6 @@ def test_a_driver_that_allows_no_samples_leaves_the_other_route(
 def test_the_screen_of_samples_says_what_each_line_waits_for() -> None:
     lines = list(inside_lines(answer_of(SAMPLED), 120))
     assert lines[2] == "  by 52,000 samples of its instructions in the step"
-    assert lines[3].split() == ["time", "share", "model", "waits", "for", "line", "code"]
+    assert lines[3].split() == ["time", "share", "model", "waits", "for", "node", "line", "code"]
     assert lines[4].split()[:6] == ["6.00", "us", "60.0%", "31.0%", "memory", "83%"]
     assert lines[5].split()[-2:] == ["index", "arithmetic"]

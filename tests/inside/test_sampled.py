@@ -141,7 +141,12 @@ def test_a_line_that_contradicts_its_op_is_not_of_it() -> None:
 
 def test_a_task_carries_kernels_as_they_are() -> None:
     task = SamplingTask(
-        words=["train.py"], is_module=False, step_on="", kernels=[chosen()], result="result"
+        words=["train.py"],
+        is_module=False,
+        step_on="",
+        kernels=[chosen()],
+        binaries="",
+        result="result",
     )
     assert msgspec.json.decode(msgspec.json.encode(task), type=SamplingTask) == task
 
@@ -176,6 +181,7 @@ def test_the_child_warms_up_and_says_why_it_cannot_sample(tmp_path: Path) -> Non
         is_module=False,
         step_on="",
         kernels=[],
+        binaries="",
         result=str(tmp_path / "result"),
     )
     (tmp_path / "task").write_bytes(msgspec.json.encode(task))

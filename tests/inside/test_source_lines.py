@@ -104,27 +104,40 @@ def test_equal_kernels_of_a_graph_have_the_nodes_of_each_call(compiled):
     assert len({source.writes for source in sources}) == 3
 
 
-def test_a_line_of_another_nodes_op_is_a_gap(compiled, monkeypatch):
-    """The mechanism is made to name the graph's first op for all that is lowered."""
+@pytest.fixture
+def all_sines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mechanism names the graph's sine for all that is lowered."""
     real = kernel_code.lowered_node
 
     def first() -> torch.fx.Node | None:
         node = real()
-        called = [] if node is None else node.graph.find_nodes(op="call_function", target=TARGET)
+        called = [] if node is None else node.graph.find_nodes(op="call_function", target=SINE)
         return called[0] if called else node
 
     monkeypatch.setattr(kernel_code, "lowered_node", first)
+
+
+@pytest.mark.usefixtures("all_sines")
+def test_a_line_of_another_nodes_op_is_a_gap(compiled):
     (source,) = compiled(lambda x: torch.rsqrt(torch.sin(x)) / 3.5, torch.rand(8, 16))
     why = {line.detail: line.evidence for _, line in source.gaps}
     contradicted = KernelLineEvidence.CONTRADICTED
     assert why == {
         "sin does not compute rsqrt": contradicted,
         "sin does not compute /": contradicted,
+        "out_ptr0 is buf0, which sin does not access": contradicted,
     }
     assert all(line.nodes == ("sin",) for _, line in source.gaps)
 
 
-TARGET = torch.ops.aten.sin.default
+@pytest.mark.usefixtures("all_sines")
+def test_a_load_of_what_a_node_does_not_read_is_a_gap(compiled):
+    (source,) = compiled(lambda x, y: torch.sin(x) + y, torch.rand(8, 16), torch.rand(8, 16))
+    why = {line.detail for _, line in source.gaps}
+    assert why == {"in_ptr1 is arg1_1, which sin does not access", "sin does not compute +"}
+
+
+SINE = torch.ops.aten.sin.default
 
 
 def test_the_parts_of_a_combo_are_told_apart_though_their_lines_are_alike(compiled):

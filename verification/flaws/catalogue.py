@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .flaw import GITHUB, TORCH_DOCS, Flaw, Source, thread
 from .second_catalogue import SECOND
+from .third_catalogue import THIRD
 
 __all__ = ["FIRST", "FLAWS", "NOT_JUDGED", "Flaw", "Source"]
 
@@ -504,7 +505,7 @@ FIRST = {
 }
 """The flaws of the first collection."""
 
-FLAWS = FIRST | SECOND
+FLAWS = FIRST | SECOND | THIRD
 
 NOT_JUDGED = {
     "DDP without no_sync while gradients are accumulated": "several GPUs",

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from .catalogue import FIRST
 from .second_catalogue import SECOND
+from .third_catalogue import THIRD
 
 __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", "held_out_2")
+SETS = ("developing", "held_out", "held_out_2", "held_out_3")
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -23,8 +24,9 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 
 def drawn() -> dict[str, list[str]]:
-    """The halves of the first collection, and all of the second."""
-    return {**draw(list(FIRST), SEED), "held_out_2": sorted(SECOND)}
+    """The halves of the first collection, and all of the others."""
+    whole = {"held_out_2": sorted(SECOND), "held_out_3": sorted(THIRD)}
+    return {**draw(list(FIRST), SEED), **whole}
 
 
 def read() -> dict[str, list[str]]:

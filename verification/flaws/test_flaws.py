@@ -11,8 +11,13 @@ from verification.flaws.catalogue import FIRST, FLAWS
 from verification.flaws.judging import accepted_rules, judged, table, tuned_table
 from verification.flaws.measuring import found_again, measure, measure_tuned, sizes_of
 from verification.flaws.second_catalogue import SECOND
+from verification.flaws.third_catalogue import THIRD
 
-SAMPLE = random.Random(38).sample(sorted(FIRST), 3) + random.Random(38).sample(sorted(SECOND), 2)
+SAMPLE = [
+    name
+    for names, count in ((FIRST, 3), (SECOND, 2), (THIRD, 2))
+    for name in random.Random(38).sample(sorted(names), count)
+]
 
 
 def test_the_split_is_drawn_from_the_seed_and_covers_all_flaws() -> None:
@@ -43,21 +48,25 @@ def test_both_variants_of_a_flaw_run_and_compute_the_same(name: str, tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo's, of activations
-@pytest.mark.parametrize("name", sorted(SECOND))
-def test_both_variants_of_the_second_collection_compute_the_same(name: str) -> None:
+@pytest.mark.parametrize("name", [*sorted(SECOND), *sorted(THIRD)])
+def test_both_variants_of_the_later_collections_compute_the_same(name: str) -> None:
     losses = []
     for flawed in (True, False):
         step = programs.builder(name)(flawed, sizes_of(is_tiny=True))
         with step.within():
             losses.append([float(step.run()) for _ in range(2)])
     assert all(math.isfinite(loss) for each in losses for loss in each)
-    assert SECOND[name].differs or losses[0] == pytest.approx(losses[1], rel=1e-2, abs=1e-3)
+    assert FLAWS[name].differs or losses[0] == pytest.approx(losses[1], rel=1e-2, abs=1e-3)
 
 
-def test_there_are_thirty_flaws_in_the_second_collection_with_sources_of_their_own() -> None:
-    assert len(SECOND) == 30
-    sources = {flaw.source for flaw in SECOND.values()}
-    assert len(sources) == 30 and not sources & {flaw.source for flaw in FIRST.values()}
+def test_each_later_collection_has_thirty_flaws_with_sources_of_their_own() -> None:
+    urls = [flaw.source.url for flaw in (SECOND | THIRD).values()]
+    assert len(SECOND) == len(THIRD) == 30
+    assert len(set(urls)) == 60 and not set(urls) & {flaw.source.url for flaw in FIRST.values()}
+
+
+def test_no_name_is_in_two_collections() -> None:
+    assert len(FLAWS) == len(FIRST) + len(SECOND) + len(THIRD)
 
 
 def test_a_tuned_step_runs(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def _of_op(facts: Facts, launch: int, call: _Call) -> _Call:
     if row is np.ma.masked:
         return call
     trace = facts.analysis.recording.trace
-    around = enclosing(trace.events, np.array([int(row)]), _CALL)
+    around = enclosing(trace.events, np.array([int(row)]), _CALL.__eq__)
     if int(around[0]) == int(row):
         return call
     inputs = op_inputs.inputs_of(trace.raw, trace.events.position[around])

@@ -7,8 +7,9 @@ from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of, shared_line
 from profiler_ext.findings.finding import (
+    NOWHERE,
     Confidence,
     Figure,
     FigureUnit,
@@ -55,12 +56,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _call_of_model(facts: Facts, forward: Ints) -> Location:
     """Return the line that all of the forward is called from, or that of its longest launch."""
-    places = {int(facts.main_place[row]) for row in forward.tolist()}
-    stacks = [facts.analysis.places[at].stack for at in places]
-    shared = [each[0] for each in zip(*stacks, strict=False) if len(set(each)) == 1]
-    if not shared:
-        return location_of(facts.place(facts.longest(forward)))
-    return Location(shared[-1].file, shared[-1].line, shared[-1].code)
+    shared = shared_line(facts, forward)
+    return location_of(facts.place(facts.longest(forward))) if shared == NOWHERE else shared
 
 
 def _nodes_per_step(facts: Facts) -> int:

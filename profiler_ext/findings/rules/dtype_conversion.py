@@ -33,7 +33,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, whose kernels do more than one thing")
     converts = facts.all_places(_converts) & ~facts.named(classify.is_memory_work)
-    converts |= facts.named(_is_conversion)
+    converts |= facts.named(is_conversion)
     converts &= facts.all_places(_is_implicit)
     launches = _without_mixed_precision(facts, np.flatnonzero(facts.in_steps(converts)))
     return (_candidate(facts, launches),) if len(launches) else ()
@@ -75,7 +75,8 @@ def _converts(place: analysis.Place) -> bool:
     return place.aten_op is not None and _CONVERTS.fullmatch(place.aten_op) is not None
 
 
-def _is_conversion(name: str) -> bool:
+def is_conversion(name: str) -> bool:
+    """Tell whether a kernel of torch loads one dtype and stores another."""
     return _CONVERSION.search(name) is not None
 
 

@@ -57,7 +57,7 @@ _CONTROL_FLOW = (
 _REPLAYED = "a larger batch; or include the loss and the optimizer step in the CUDA graphs"
 
 # The idle time of these has causes of its own
-_OF_OTHERS = (Kind.READS, Kind.LOADING, Kind.ALLOCATING)
+_OF_OTHERS = (Kind.READS, Kind.COPIES, Kind.LOADING, Kind.ALLOCATING)
 _BY_GRAPHS = (_EAGER, _COMPILED, _MANY_GRAPHS)
 _RANKS = (
     "a larger batch on each rank; or compile whole blocks at once for fewer, longer "

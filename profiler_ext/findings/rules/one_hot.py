@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from profiler_ext.findings.code_of_lines import lines_to_products
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rule import Candidate, Rule, removal
@@ -38,13 +39,30 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         for own in launches_by_line(facts, eager)
         if _is_weighing(facts, own, functions)
     ]
-    launches = np.unique(np.concatenate([*made, *weighed]))
+    multiplied = [*_multiplied(facts, eager, functions)]
+    launches = np.unique(np.concatenate([*made, *weighed, *multiplied]))
     is_product = facts.of_op(lambda op: _MULTIPLIES.search(op) is not None)
     summary = "classes are written out as one-hot rows"
     confidence = Confidence.MEASURED if weighed else Confidence.UPPER_BOUND
+    confidence = Confidence.ESTIMATED if multiplied else confidence
     return (
         removal(facts, launches[~is_product[launches]], summary, _REMEDY, confidence=confidence),
     )
+
+
+def _multiplied(
+    facts: Facts, eager: Ints, functions: set[tuple[str | None, str | None]]
+) -> Iterator[Ints]:
+    """Yield the launches of lines that make an operand of a product from one-hot rows."""
+    codes: dict[tuple[str | None, str | None], dict[int, str]] = {}
+    for place in facts.analysis.places:
+        if (place.file, place.function) in functions and place.line is not None and place.code:
+            codes.setdefault((place.file, place.function), {})[place.line] = place.code
+    for own in launches_by_line(facts, eager):
+        place = facts.place(int(own[0]))
+        lines = codes.get((place.file, place.function), {})
+        if place.line in lines_to_products(lines, "one_hot"):
+            yield own
 
 
 def _ops(facts: Facts, launches: Ints) -> set[str | None]:
@@ -73,7 +91,9 @@ RULE = Rule(
     remedy="Give the class numbers to what reads them: `F.cross_entropy` takes them as targets, "
     "`F.embedding` replaces a product with one-hot rows, `gather` picks one number of each row.",
     saving="Time of the launches at lines with `F.one_hot`, and of the products and sums with "
-    "which a cross entropy of the same function weighs by probabilities. An upper bound where it "
-    "is not a cross entropy that reads the rows.",
+    "which a cross entropy of the same function weighs by probabilities. Where products read the "
+    "rows, also of the lines of the function that make their operand of them, by their text; "
+    "moving rows by index takes about as long as the products. An upper bound where neither reads "
+    "them.",
     judge=_judge,
 )

@@ -8,6 +8,8 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.groups import Kind
+from profiler_ext.findings.launch_groups import groups_of
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import classify
 from profiler_ext.records.events import Ints
@@ -39,9 +41,11 @@ def _candidate(facts: Facts, direction: str, launches: Ints) -> Candidate:
     in_calls_ns = events.duration_ns[facts.pace.call[launches]]
     moved = events.bytes_moved[facts.launches.event[launches]].filled(0)
     longest = facts.longest(launches)
+    blocking_ns = facts.median_per_step(launches, _blocking_ns(facts, launches))
+    waited_ns = (each.saving_ns for each in groups_of(facts, Kind.COPIES) if direction == "HtoD")
     return Candidate(
         summary=f"copies {'to' if direction == 'HtoD' else 'from'} the device use pageable memory",
-        est_saving_ns=facts.median_per_step(launches, _blocking_ns(facts, launches)),
+        est_saving_ns=max([blocking_ns, *waited_ns]),
         confidence=Confidence.UPPER_BOUND,
         remedy=_REMEDY[direction],
         location=location_of(facts.place(longest), facts.launches.name[longest]),
@@ -78,7 +82,8 @@ RULE = Rule(
     remedy="`DataLoader(pin_memory=True)` and `tensor.to(device, non_blocking=True)`: the copy "
     "then overlaps with the kernels of the step before.",
     saving="Time of the usual step that the CPU spends in the calls of these copies after the "
-    "device has finished all earlier work; before that a call delays nothing. An upper bound: a "
-    "pinned copy takes time too.",
+    "device has finished all earlier work; before that a call delays nothing. Or, if that is more, "
+    "how much shorter the step would be in a replay without the waits in these calls, which use "
+    "up the CPU's lead. An upper bound: a pinned copy takes time too.",
     judge=_judge,
 )

@@ -10,8 +10,8 @@ from math import prod
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.facts import CannotJudge, Facts, shared_line
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
@@ -92,7 +92,7 @@ def _candidate(facts: Facts, alike: list[_Series]) -> Candidate:
         est_saving_ns=min(spent_ns, most_ns),
         confidence=Confidence.ESTIMATED,
         remedy="a cache of keys and values (use_cache=True), so that a call takes new tokens alone",
-        location=_caller(facts, alike),
+        location=shared_line(facts, np.array([each.calls[0] for each in alike])),
         evidence=(
             Figure("calls a step that repeat tokens", facts.launches_per_step(first.calls)),
             Figure("tokens for each new one", first.prefix, FigureUnit.TIMES),
@@ -111,13 +111,6 @@ def _launches_of(facts: Facts, call: int, following: int) -> Ints:
     if following >= 0:
         own &= launches.start_ns < launches.start_ns[following]
     return np.flatnonzero(own)
-
-
-def _caller(facts: Facts, alike: list[_Series]) -> Location:
-    """Return the innermost line that all of these kernels come from: the call of the model."""
-    stacks = [facts.place(int(each.calls[0])).stack for each in alike]
-    shared = [frames[0] for frames in zip(*stacks, strict=False) if len(set(frames)) == 1]
-    return Location(shared[-1].file, shared[-1].line) if shared else NOWHERE
 
 
 RULE = Rule(

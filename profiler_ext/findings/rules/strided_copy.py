@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, launching
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
+from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -25,13 +26,21 @@ _TRANSPOSED = re.compile(
 )
 _ATTENDS = re.compile(r"attention")
 _MULTIPLIES = re.compile(r"\b(add|b|badd)?b?mm\b")
-_ATTENTION, _PRODUCT = "attention", "a matrix product"
+_NORMALISES = re.compile(r"aten::(native_)?(layer|group)_norm(_backward)?$")
+_BROADCASTS = re.compile(r"aten::(repeat|tile)$")
+_EXPANDS = re.compile(r"\.(expand|expand_as|broadcast_to)\(")
+_POINTWISE = re.compile(
+    r"aten::(add|r?sub|mul|div|pow|where|eq|ne|lt|le|gt|ge|maximum|minimum|__\w+__|logical_\w+)_?$"
+)
+_ATTENTION, _PRODUCT, _POINT = "attention", "a matrix product", "a pointwise op"
 _REMEDY = {
     _ATTENTION: "leave .contiguous() out: scaled_dot_product_attention reads queries, keys and "
     "values by their strides",
     _PRODUCT: "leave .contiguous() out: products read a transposed operand by its strides, as "
     "F.linear does",
+    _POINT: "leave the copy out: shapes with ones (unsqueeze, expand) broadcast in pointwise ops",
 }
+_SUMMARY = {_POINT: "a tensor is repeated that a pointwise op would broadcast"}
 _MAX_LINES = 3  # from a copy to the views whose gradient it makes a copy, too
 
 
@@ -42,18 +51,44 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     is_copy = facts.of_op(_COPIES.__eq__) & launches.scope.where(Scope.EAGER)
     copies = np.flatnonzero(facts.in_steps(is_copy & facts.mainly(_is_asked)))
     readers = [_reader(facts, own) for own in launches_by_line(facts, copies)]
-    return [
+    asked = [
         _candidate(facts, own, reader)
         for own, reader in zip(launches_by_line(facts, copies), readers, strict=True)
         if reader is not None
     ]
+    return [*asked, *_of_norms(facts)]
+
+
+def _of_norms(facts: Facts) -> Iterator[Candidate]:
+    """Yield the copies that norms make of a strided tensor, each its own."""
+    is_copy = facts.of_op(_COPIES.__eq__) & facts.launches.scope.where(Scope.EAGER)
+    is_copy &= facts.mainly(lambda place: _NORMALISES.match(place.aten_op or "") is not None)
+    rows = np.flatnonzero(facts.in_steps(is_copy & ~facts.named(is_conversion)))
+    forward = rows[facts.launches.phase.where(Phase.FORWARD)[rows]]
+    count = facts.launches_per_step(forward)
+    if count < 2:  # one is needed
+        return
+    saved_ns = facts.median_per_step(rows, facts.paced_ns(rows))
+    saved_ns = max(saved_ns, facts.median_per_step(rows, facts.removal_saving_ns(rows)))
+    yield Candidate(
+        summary="norms copy a strided tensor again and again to make it contiguous",
+        est_saving_ns=int((1 - 1 / count) * saved_ns),
+        confidence=Confidence.ESTIMATED,
+        remedy="one .contiguous() where the tensor is transposed, before the first layer",
+        location=location_of(facts.place(facts.longest(forward))),
+        evidence=(*count_and_time(facts, rows), *launching(facts, rows, saved_ns)),
+        launches=rows,
+    )
 
 
 def _is_asked(place: Place) -> bool:
     """Tell whether the code of a line asks for the copy, and no view of it needs it."""
     code = place.code or ""
-    is_copy = _CONTIGUOUS.match(place.aten_op or "") is not None and place.phase is Phase.FORWARD
-    return is_copy and bool(_CODE.search(code)) and not _NEEDED.search(code)
+    if place.phase is not Phase.FORWARD:
+        return False
+    is_copy = _CONTIGUOUS.match(place.aten_op or "") is not None
+    is_asked = is_copy and bool(_CODE.search(code)) and not _NEEDED.search(code)
+    return is_asked or _BROADCASTS.match(place.aten_op or "") is not None
 
 
 def _reader(facts: Facts, copies: Ints) -> str | None:
@@ -66,7 +101,11 @@ def _reader(facts: Facts, copies: Ints) -> str | None:
     ops = {facts.innermost_op(row) for row in np.append(rows, -1)[at].tolist() if row >= 0}
     if ops and all(map(_ATTENDS.search, ops)):
         return _ATTENTION
-    is_transposed = _TRANSPOSED.search(facts.place(int(copies[0])).code or "")
+    place = facts.place(int(copies[0]))
+    is_broadcast = bool(_BROADCASTS.match(place.aten_op or "") or _EXPANDS.search(place.code or ""))
+    if ops and is_broadcast and all(map(_POINTWISE.match, ops)):
+        return _POINT
+    is_transposed = _TRANSPOSED.search(place.code or "")
     return _PRODUCT if ops and is_transposed and all(map(_MULTIPLIES.search, ops)) else None
 
 
@@ -91,7 +130,9 @@ def _candidate(facts: Facts, copies: Ints, reader: str) -> Candidate:
     removal_saving_ns = facts.removed_per_step_ns(launches)
     times = (("they take", copies), ("copies of their gradients take", gradients))
     return Candidate(
-        summary=f"copies to make contiguous what {reader} reads by its strides",
+        summary=_SUMMARY.get(
+            reader, f"copies to make contiguous what {reader} reads by its strides"
+        ),
         est_saving_ns=removal_saving_ns,
         confidence=Confidence.ESTIMATED,
         remedy=_REMEDY[reader],
@@ -118,13 +159,19 @@ RULE = Rule(
     title="Copies of what is read by its strides",
     means="A line calls `.contiguous()` or `.clone()` on a view, which copies it, and what reads "
     "the copies next is `scaled_dot_product_attention`, or a matrix product whose operand the line "
-    "transposes.",
+    "transposes. Or a line repeats a tensor (`repeat`, `expand().contiguous()`), and a pointwise "
+    "op reads it next. Or two or more layer or group norms copy what they normalise, because it is "
+    "strided.",
     because="Kernels of attention and of matrix products read their operands by strides: a "
     "transposed view costs them nothing. The copy reads and writes the tensor once more, and in "
-    "training so does that of its gradient, which gets the copy's layout.",
-    remedy="Leave `.contiguous()` out. It is needed before a `.view()` with other sizes, and "
-    "before kernels of your own that take no strides; such lines are not reported.",
+    "training so does that of its gradient, which gets the copy's layout. Pointwise ops broadcast. "
+    "Norms read contiguous tensors: where a transposed view goes through all layers (an image's "
+    "patches, by `flatten(2).transpose(1, 2)`), each norm copies it.",
+    remedy="Leave `.contiguous()` or `repeat` out; for norms add one where the view is made. It is "
+    "needed before a `.view()` with other sizes, and before kernels of your own that take no "
+    "strides; such lines are not reported.",
     saving="Time of the copies, and of as many copies of gradients in the same function, or of "
-    "launching them if the CPU is behind. Compiled code makes no such copies and is not judged.",
+    "launching them if the CPU is behind; of norms less one for a copy that is kept. Compiled code "
+    "makes no such copies and is not judged.",
     judge=_judge,
 )

@@ -29,7 +29,6 @@ _MIN_STEP_FRACTION = 0.1
 _MIN_CHAIN_FRACTION = 0.05
 _LOSS = re.compile(r"log_softmax|nll_loss")
 _COPIES = "Memcpy DtoD (Device -> Device)"
-_FILLED = 0.9  # A step whose device idles for more is that of the rule of launch-bound ones
 _COMPILE = "torch.compile the model with the loss, to fuse the pointwise ops between the matmuls"
 _COMPILE_FUNCTION = (
     "torch.compile the function, with the loss if it computes it; or torch's own op where one does "
@@ -43,11 +42,7 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if is_partly_compiled(facts):
         return ()
     launches = eager_kernels(facts)
-    # How long the usual step waits for launches: for all, if a device is hardly idle.
-    training = facts.training
-    is_filled = training.is_known and facts.busy_ns >= _FILLED * training.step_ns
-    every = np.arange(len(facts.launches))
-    paced_ns = facts.launches.duration_ns if is_filled else facts.critical_ns(every)
+    paced_ns = facts.paced_ns(np.arange(len(facts.launches)))
     critical_ns = facts.median_per_step(launches, paced_ns[launches])
     if not critical_ns or critical_ns < _MIN_STEP_FRACTION * facts.training.step_ns:
         return ()

@@ -9,20 +9,26 @@ from pathlib import Path
 
 from . import (
     attention,
+    captured,
     compilation,
     convolutions,
     decoding,
     detection,
+    diffusion,
     dtypes,
     generation,
     geometry,
+    graphs,
+    habits,
     host,
     inference,
     language,
+    loading,
     optimizers,
     products,
     sequences,
     settings,
+    signals,
     waits,
 )
 from . import tuned as tuned_programs
@@ -35,20 +41,26 @@ Line = tuple[str, int]
 
 _MODULES = (
     attention,
+    captured,
     compilation,
     convolutions,
     decoding,
     detection,
+    diffusion,
     dtypes,
     generation,
     geometry,
+    graphs,
+    habits,
     host,
     inference,
     language,
+    loading,
     optimizers,
     products,
     sequences,
     settings,
+    signals,
     waits,
 )
 _MARK = re.compile(r"# flaw( in the next line)?: ([\w, ]+)$")

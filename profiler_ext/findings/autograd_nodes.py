@@ -1,0 +1,96 @@
+"""The nodes of autograd that a backward runs, as the engine's events name and number them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, Rows, enclosing
+from profiler_ext.records.events import Events, Ints, flag_rows
+
+_ENGINE = "autograd::engine::evaluate_function: "
+_ACCUMULATES = _ENGINE + "torch::autograd::AccumulateGrad"
+_UNNUMBERED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes that ran within the steps, by thread and time; a node may run several times."""
+
+    event: Ints  # row of the engine's event
+    number: Ints  # equal for the runs of one node; -1 for those that accumulate gradients
+    sequence: Ints  # the number of its forward op, -1 where it has none
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+
+def nodes_of(facts: Facts) -> Nodes:
+    """Return the nodes that ran within the steps of a session."""
+    return facts.analysis.derived.once("autograd nodes", lambda: _nodes(facts))
+
+
+def _nodes(facts: Facts) -> Nodes:
+    events, steps = facts.analysis.recording.trace.events, facts.analysis.steps
+    is_node = flag_rows(events.name, lambda name: name.startswith(_ENGINE))
+    if steps:
+        is_node &= (events.start_ns >= steps[0].cpu_start_ns) & (
+            events.start_ns < steps[-1].cpu_end_ns
+        )
+    rows = np.flatnonzero(is_node)
+    rows = rows[np.lexsort((events.start_ns[rows], events.thread[rows]))]
+    sequence = events.sequence_number[rows].filled(_UNNUMBERED).astype(np.int64)
+    sequence[flag_rows(events.name, _ACCUMULATES.__eq__)[rows]] = _UNNUMBERED
+    thread = events.fwd_thread_id[rows].filled(_UNNUMBERED).astype(np.int64)
+    keys = np.stack([events.name.codes[rows].astype(np.int64), sequence, thread])
+    number = np.unique(keys, axis=1, return_inverse=True)[1].ravel() if len(rows) else rows
+    return Nodes(rows, np.where(sequence == _UNNUMBERED, _UNNUMBERED, number), sequence)
+
+
+def node_around(facts: Facts, launches: Ints) -> Ints:
+    """Return the row in ``Nodes`` of the node that each launch is of, or -1."""
+    events, nodes = facts.analysis.recording.trace.events, nodes_of(facts)
+    op = facts.launches.op_event[launches]
+    around = enclosing(events, op.filled(0).astype(np.int64), lambda name: name.startswith(_ENGINE))
+    around[np.ma.getmaskarray(op)] = -1
+    order = np.argsort(nodes.event, kind="stable")
+    at = np.searchsorted(nodes.event[order], around)
+    is_node = np.append(nodes.event[order], -2)[at] == around
+    result: Ints = np.where(is_node, np.append(order, -1)[at], -1)
+    return result
+
+
+def accumulates(facts: Facts, nodes: Nodes) -> Rows:
+    """Flag the nodes that add a gradient to its parameter."""
+    name = facts.analysis.recording.trace.events.name
+    flags: Rows = flag_rows(name, _ACCUMULATES.__eq__)[nodes.event]
+    return flags
+
+
+def names_of(facts: Facts, nodes: Nodes) -> list[str]:
+    """Return the kinds of nodes that ran, ``MulBackward0`` for example."""
+    events: Events = facts.analysis.recording.trace.events
+    codes = np.unique(events.name.codes[nodes.event]).tolist()
+    return [events.name.strings[code].removeprefix(_ENGINE) for code in codes]
+
+
+def backward_of(facts: Facts, ops: Ints, launches: Ints) -> Ints:
+    """Return those of some launches that are of the backward of these calls of ops."""
+    events, nodes = facts.analysis.recording.trace.events, nodes_of(facts)
+    numbered = np.flatnonzero(~np.ma.getmaskarray(events.sequence_number))
+    numbered = numbered[events.sequence_number.data[numbered] >= 0]
+    numbered = numbered[np.argsort(events.start_ns[numbered], kind="stable")]
+    is_made = np.zeros(len(nodes), np.bool_)
+    for thread in np.unique(events.thread[ops]).tolist():
+        own = numbered[events.thread[numbered] == thread]
+        calls = ops[events.thread[ops] == thread]
+        bounds = np.searchsorted(
+            events.start_ns[own], [events.start_ns[calls], events.end_of(calls)]
+        )
+        # An op has the number of the node that is made next, by itself or by what follows
+        numbers = np.append(events.sequence_number.data[own], np.iinfo(np.int64).max)
+        for first, last in numbers[bounds].T.tolist():
+            is_made |= (nodes.sequence >= first) & (nodes.sequence < last)
+    behind: Ints = launches[np.append(is_made, False)[node_around(facts, launches)]]
+    return behind

@@ -1,0 +1,187 @@
+"""The rule for results that nobody uses: dropped branches, unmasked words, all but the last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.kineto.launch_shapes import launch_shapes
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase, Scope
+
+_LEARNS = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION, Phase.OPTIMIZER)
+_DRAWS = frozenset({"aten::bernoulli_", "aten::bernoulli", "aten::rand", "aten::rand_like"})
+_SCALES = frozenset({"aten::div_", "aten::div", "aten::floor_", "aten::add", "aten::lt"})
+_MULTIPLIES = re.compile(r"\b(?:add|b|badd)?b?mm\b")
+_MUCH_LONGER = 4  # a number for each sample is much shorter than what it multiplies
+_MASKED_MODEL = re.compile(r"masked_?(lm|language)|\bmlm", re.I)
+_LOSS = "aten::cross_entropy_loss"
+_PICKS = frozenset({"aten::index", "aten::index_select", "aten::masked_select", "aten::gather"})
+_UNMASKED = 0.85  # of the words, as BERT's authors mask 15% and nearly all after them
+_LAST = re.compile(r"[\w)\]]\[\s*(?::|\.\.\.)\s*,\s*-1\s*(?:,\s*:\s*)?\]")
+_LAST_OF_CALL = re.compile(r"\)\[\s*(?::|\.\.\.)\s*,\s*-1\s*(?:,\s*:\s*)?\]")
+_LOOKS_UP = "aten::embedding"
+_MIN_ROWS = 512  # a call with fewer generates tokens one by one
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    if not facts.on_device:
+        return CannotJudge("the launches ran on the CPU")
+    is_eager = facts.launches.scope.where(Scope.EAGER) & (facts.main_place >= 0)
+    forward = np.flatnonzero(
+        facts.in_steps(is_eager & facts.launches.phase.where(Phase.FORWARD, Phase.OTHER))
+    )
+    forward = forward[np.argsort(facts.launches.start_ns[forward], kind="stable")]
+    learns = facts.launches.phase.where(*_LEARNS).any()
+    return tuple(_of_training(facts, forward)) if learns else tuple(_all_but_last(facts, forward))
+
+
+def _of_training(facts: Facts, forward: Ints) -> Iterator[Candidate]:
+    yield from _dropped(facts, forward)
+    yield from _unmasked(facts, forward)
+
+
+def _dropped(facts: Facts, forward: Ints) -> Iterator[Candidate]:
+    """Yield the branches of which some samples are multiplied by zero."""
+    products: list[int] = []
+    drawn = -1
+    for row in forward.tolist():
+        place = facts.place(row)
+        if place.aten_op in _DRAWS:
+            drawn = row
+        elif drawn >= 0 and place.aten_op not in _SCALES:
+            own, duration_ns = facts.place(drawn), facts.launches.duration_ns
+            is_here = (own.file, own.function) == (place.file, place.function)
+            is_longer = duration_ns[row] > _MUCH_LONGER * duration_ns[drawn]
+            if is_here and is_longer and place.aten_op == "aten::mul":
+                products.append(row)
+            drawn = -1
+    if products:
+        yield _of_branches(facts, np.array(products, np.int64))
+
+
+def _of_branches(facts: Facts, products: Ints) -> Candidate:
+    modules = {facts.place(row).module or "" for row in products.tolist()}
+    own = np.flatnonzero(facts.in_steps(facts.mainly(lambda place: _is_within(place, modules))))
+    blocks_ns = facts.median_per_step(own, facts.launches.duration_ns[own])
+    return Candidate(
+        summary="branches are computed for samples that are then multiplied by zero",
+        est_saving_ns=0,
+        saving_per=SavingPer.UNKNOWN,
+        confidence=Confidence.ESTIMATED,
+        remedy="run the branch on the samples that keep it (index_select, index_add)",
+        location=location_of(facts.place(facts.longest(products))),
+        evidence=(
+            Figure("branches a step", facts.launches_per_step(products)),
+            Figure("their modules take, with the backward", blocks_ns, FigureUnit.NS),
+        ),
+    )
+
+
+def _is_within(place: Place, modules: set[str]) -> bool:
+    module = place.module or ""
+    return any(module == each or module.startswith(f"{each}.") for each in modules if each)
+
+
+def _unmasked(facts: Facts, forward: Ints) -> Iterator[Candidate]:
+    """Yield the head of a masked language model, and its loss, where all words go through it."""
+    names = {place.module_class or "" for place in facts.analysis.places}
+    names |= {frame.function for place in facts.analysis.places for frame in place.stack}
+    if not any(map(_MASKED_MODEL.search, names)):
+        return
+    is_loss = np.array([facts.place(row).aten_op == _LOSS for row in forward.tolist()], np.bool_)
+    for own in launches_by_line(facts, forward[is_loss]):
+        at = int(np.searchsorted(facts.launches.start_ns[forward], facts.launches.start_ns[own[0]]))
+        number = facts.launches.step.filled(-1)
+        before = [row for row in forward[:at].tolist() if number[row] == number[own[0]]]
+        head = next((row for row in reversed(before) if _is_product(facts, row)), None)
+        ops = {facts.place(row).aten_op for row in before}
+        if head is not None and not ops & _PICKS:
+            yield _of_head(facts, int(own[0]), head)
+
+
+def _is_product(facts: Facts, row: int) -> bool:
+    return _MULTIPLIES.search(facts.innermost_op(row)) is not None
+
+
+def _of_head(facts: Facts, loss: int, head: int) -> Candidate:
+    lines = {(each.file, each.line) for each in map(facts.place, (loss, head))}
+    own = facts.mainly(lambda place: (place.file, place.line) in lines)
+    launches = np.flatnonzero(facts.in_steps(own))
+    spent_ns = facts.median_per_step(launches, facts.paced_ns(launches))
+    return Candidate(
+        summary="a masked language model scores all words, and the loss ignores most",
+        est_saving_ns=int(_UNMASKED * spent_ns),
+        confidence=Confidence.UPPER_BOUND,
+        remedy="select the masked words before the head: head(hidden[labels != -100])",
+        location=location_of(facts.place(head)),
+        evidence=count_and_time(facts, launches),
+        launches=launches,
+    )
+
+
+def _all_but_last(facts: Facts, forward: Ints) -> Iterator[Candidate]:
+    """Yield the products of which inference reads the last position alone."""
+    lookups = [row for row in forward.tolist() if facts.place(row).aten_op == _LOOKS_UP]
+    rows = np.array(lookups, np.int64)
+    if not len(rows):
+        return
+    grid = launch_shapes(facts.analysis.recording.trace, facts.launches.event[rows]).grid
+    blocks = np.array([int(text.partition("x")[0] or 0) for text in grid.strings], np.int64)
+    counts = blocks[grid.codes]
+    starts = facts.launches.start_ns[rows]
+    products: list[int] = []
+    for before, row in zip(forward[:-1].tolist(), forward[1:].tolist(), strict=True):
+        number = int(np.searchsorted(starts, facts.launches.start_ns[before])) - 1
+        is_long = number >= 0 and counts[number] >= _MIN_ROWS
+        if is_long and _is_product(facts, before) and _reads_last(facts, before, row):
+            products.append(before)
+    if products:
+        own = np.array(products, np.int64)
+        yield Candidate(
+            summary="all positions go through the last layer, and one of them is read",
+            est_saving_ns=facts.median_per_step(own, facts.paced_ns(own)),
+            confidence=Confidence.UPPER_BOUND,
+            remedy="take the last position before the layer: head(hidden[:, -1:])",
+            location=location_of(facts.place(facts.longest(own))),
+            evidence=count_and_time(facts, own),
+            launches=own,
+        )
+
+
+def _reads_last(facts: Facts, product: int, reader: int) -> bool:
+    """Tell whether the text of what follows a product reads its last position."""
+    place, own = facts.place(reader), facts.place(product)
+    is_same = (place.file, place.line) == (own.file, own.line)
+    code = place.code or ""
+    if is_same and _LAST_OF_CALL.search(code) is None:
+        code = ""
+    # Or of the call around it, which then has ended
+    ended = {(each.file, each.line, each.code) for each in own.stack}
+    ended -= {(each.file, each.line, each.code) for each in place.stack}
+    codes = {code, *(each or "" for *_, each in ended)}
+    return any(map(_LAST.search, codes))
+
+
+RULE = Rule(
+    name="discarded_work",
+    title="Work whose result nobody uses",
+    means="One of three. A number for each sample is drawn and multiplied by a whole branch: some "
+    "samples' branches become zero (stochastic depth). Or a masked language model, by the names "
+    "of its modules and functions, scores all words and none was selected before. Or in inference "
+    "a product over many positions is followed by code that reads `[:, -1]` of it.",
+    because="What is multiplied by zero, ignored by the loss (`ignore_index`) or not read costs as "
+    "much as the rest, forward and backward.",
+    remedy="Run a branch on the samples that keep it. Select the masked words before the head, the "
+    "last position before the head of a language model (`num_logits_to_keep` in transformers).",
+    saving="Of branches unknown, because a recording does not say how many samples are dropped. Of "
+    "a masked language model 85% of the time of the last layer and the loss, an upper bound: "
+    "nearly all mask 15%. Of the last position the product's time.",
+    judge=_judge,
+)

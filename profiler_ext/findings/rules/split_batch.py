@@ -1,0 +1,160 @@
+"""The rule for a model that is called for each part of what could be one batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+
+import numpy as np
+
+from profiler_ext.findings.code_of_lines import independent_calls
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.finding import Confidence, Figure, Location
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Ints
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.vocabulary import Phase, Scope
+
+_Function = tuple[str, str]
+_MIN_LAUNCHES = 16  # of a call; fewer are a layer
+_ALIKE = 0.8
+_SHORT_NS = 10_000  # longer kernels fill the device, and take as long for both parts
+_OPTIMIZES = (Phase.OPTIMIZER,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Calls of one model."""
+
+    where: Location
+    launches: Ints
+    count: int
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    if not facts.on_device:
+        return CannotJudge("the launches ran on the CPU, which waits for no launch")
+    if facts.replay is None:
+        return ()
+    return tuple(_candidate(facts, each) for each in _calls(facts))
+
+
+def _calls(facts: Facts) -> Iterator[_Calls]:
+    for function, codes in _functions(facts).items():
+        for callee, lines in independent_calls(codes).items():
+            every = {line: _launches_under(facts, function, line) for line in lines}
+            own = np.unique(np.concatenate([*every.values()]))
+            count = sum(lines.values())
+            is_of_model = len(own) and _is_of_module(facts, function, callee, own)
+            if not is_of_model or not _is_alike(facts, every, lines):
+                continue
+            models = _instances(facts, callee, own)
+            if facts.launches_per_step(own) >= _MIN_LAUNCHES * count * models:
+                first = min(lines)
+                yield _Calls(Location(function[0], first, codes[first]), own, count)
+
+
+def _functions(facts: Facts) -> Mapping[_Function, dict[int, str]]:
+    """Return the lines of each function that launch or call something, with their text."""
+    functions: dict[_Function, dict[int, str]] = {}
+    for place in facts.analysis.places:
+        for frame in place.stack:
+            if frame.code:
+                functions.setdefault((frame.file, frame.function), {})[frame.line] = frame.code
+    return functions
+
+
+def _launches_under(facts: Facts, function: _Function, line: int) -> Ints:
+    """Return the eager launches of what a line calls, forward and backward."""
+    is_under = [
+        any((each.file, each.function, each.line) == (*function, line) for each in place.stack)
+        for place in facts.analysis.places
+    ]
+    flags = np.array([*is_under, False], np.bool_)[facts.main_place]
+    flags &= facts.launches.scope.where(Scope.EAGER) & ~facts.launches.phase.where(*_OPTIMIZES)
+    return np.flatnonzero(facts.in_steps(flags))
+
+
+def _is_of_module(facts: Facts, function: _Function, callee: str, launches: Ints) -> bool:
+    """Tell whether what is called is a module, and no helper that a module calls."""
+    root, _, name = callee.rpartition(".")
+    places = [facts.analysis.places[at] for at in np.unique(facts.main_place[launches]).tolist()]
+    modules = {place.module for place in places if place.module}
+    inner = [_frame_below(place, function) for place in places]
+    if any(each is not None and each.function == name for each in inner):
+        return False
+    if root:
+        return any(name in module.split(".") for module in modules)
+    return bool(modules) and all(each is not None for each in inner)
+
+
+def _instances(facts: Facts, callee: str, launches: Ints) -> int:
+    """Return how many modules have the name that is called: one in each layer, say."""
+    name = callee.rpartition(".")[2]
+    places = (facts.analysis.places[at] for at in np.unique(facts.main_place[launches]).tolist())
+    paths = {(place.module or "").partition(name)[0] for place in places if place.module}
+    return max(len(paths), 1) if "." in callee else 1
+
+
+def _frame_below(place: Place, function: _Function) -> Frame | None:
+    """Return the frame that a function called, if it is on the stack."""
+    frames = iter(place.stack)
+    any((each.file, each.function) == function for each in frames)
+    return next(frames, None)
+
+
+def _is_alike(facts: Facts, every: Mapping[int, Ints], lines: Mapping[int, int]) -> bool:
+    """Tell whether all calls run the same kernels forward."""
+    forward = facts.launches.phase.where(Phase.FORWARD)
+    alike: list[Counter[int]] = []
+    for line, own in every.items():
+        names = Counter(facts.launches.name.codes[own[forward[own]]].tolist())
+        alike.append(Counter({name: times // lines[line] for name, times in names.items()}))
+        alike.append(Counter({name: -(-times // lines[line]) for name, times in names.items()}))
+    least, most = reduce(and_, alike), reduce(or_, alike)
+    return least.total() >= _ALIKE * most.total() > 0
+
+
+def _candidate(facts: Facts, calls: _Calls) -> Candidate:
+    replay, slowdown, own = facts.replay, facts.training.slowdown, calls.launches
+    saved_ns, busy_ns = 0, 0
+    if replay is not None:
+        one = replay.unchanged
+        one.cpu[own] = 1 / calls.count
+        is_short = facts.launches.duration_ns[own] < _SHORT_NS
+        one.busy[own] = np.where(is_short, 1 / calls.count, 1.0)
+        saved_ns = max(replay.step_ns(slowdown) - replay.step_ns(slowdown, one), 0)
+        short_ns = facts.median_per_step(own[is_short], facts.launches.duration_ns[own[is_short]])
+        busy_ns = int((1 - 1 / calls.count) * short_ns)
+    return Candidate(
+        summary=f"the same model is called {calls.count} times, for parts of one batch",
+        est_saving_ns=saved_ns,
+        confidence=Confidence.ESTIMATED,
+        remedy="one call of torch.cat((a, b)), then chunk(2) of its result",
+        location=calls.where,
+        evidence=(*count_and_time(facts, own), Figure("calls", calls.count)),
+        # Its kernels all stay but for the short ones: what else they lose other rules say
+        busy_ns=busy_ns,
+        idle=facts.idle_before(own),
+    )
+
+
+RULE = Rule(
+    name="split_batch",
+    title="A model that is called for each part of a batch",
+    means="Lines of a function call the same model, by their text none with what another "
+    "returned, and the calls run the same kernels: with and without a condition (classifier-free "
+    "guidance), for two views or for real and generated samples.",
+    because="Each call launches all kernels again. Where the step waits for the CPU, two calls on "
+    "half a batch cost twice one call on the whole, and so do kernels too short to fill the "
+    "device.",
+    remedy="Join the inputs (`torch.cat`), call once, and split the result (`chunk`). Batch norms "
+    "in training then see one batch in place of two, which changes their statistics.",
+    saving="How much shorter the step would be in a replay in which all calls cost the CPU what "
+    "one does, and kernels below 10 us run once.",
+    judge=_judge,
+)

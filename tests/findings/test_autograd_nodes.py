@@ -1,0 +1,203 @@
+"""Rules that read autograd's nodes: backwards that run twice, repeated casts, ops that loop."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from profiler_ext.findings.autograd_nodes import nodes_of
+from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings.rules import looping_op, repeated_backward, repeated_cast
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.vocabulary import Phase
+from tests.findings.stepping import CPU, US, Script, is_silent, only, placed
+from tests.handmade import Mark, interned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from profiler_ext.records.analysis import Analysis
+
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, float>"
+GEMM = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
+ENGINE = "autograd::engine::evaluate_function: "
+ACCUMULATES = "torch::autograd::AccumulateGrad"
+STEPS = 3
+
+
+class Steps:
+    """Steps whose launches have phases, and whose ops have autograd's numbers."""
+
+    def __init__(self) -> None:
+        self.script, self.phases = Script(), list[str]()
+
+    def launch(self, op: str, phase: Phase, kernel: str = ELEMENTWISE, us: int = 300) -> None:
+        self.script.launch(kernel, us * US, op=f"aten::{op}")
+        self.phases.append(phase.value)
+
+    @contextmanager
+    def within(self, name: str, number: int | None = None) -> Iterator[None]:
+        """Let an op, or a node of autograd, be around what is launched."""
+        begin_ns = self.script.now_ns
+        self.script.now_ns += 1
+        yield
+        self.script.now_ns += 1
+        args = {} if number is None else {"Sequence number": number, "Fwd thread id": 1}
+        span_ns = self.script.now_ns - begin_ns
+        self.script.marks.append(Mark(name, "cpu_op", CPU, begin_ns, span_ns, args))
+        self.script.now_ns += 1
+
+    def end_step(self) -> None:
+        self.script.wait()
+        self.script.end_step()
+
+    def analysis(self, **places: dict) -> Analysis:
+        """Return what is attributed; the place of a launch is that of its outermost op."""
+        analysis = placed(self.script.analysis(), **places)
+        return replace(analysis, launches=replace(analysis.launches, phase=interned(self.phases)))
+
+
+def at(line: int, op: str, phase: Phase = Phase.FORWARD, **more: object) -> dict:
+    own = {"file": "/model.py", "line": line, "phase": phase, "function": "forward"}
+    return own | {"aten_op": f"aten::{op}", "module": "trunk"} | more
+
+
+STACK = (
+    Frame("/train.py", 7, "step", "shared = trunk(x)"),
+    Frame("/model.py", 3, "forward", "..."),
+)
+
+
+def learned(losses: int, kind: str = "MulBackward0", is_new: bool = False) -> Analysis:
+    """Steps with a backward for each loss, through one layer and to its parameter."""
+    steps = Steps()
+    for step in range(STEPS):
+        steps.launch("mul", Phase.FORWARD)
+        for loss in range(losses):
+            number = 10 * step + (loss if is_new else 0)
+            with steps.within(ENGINE + kind, number):
+                steps.launch("mul_backward", Phase.BACKWARD)
+            with steps.within(ENGINE + ACCUMULATES):
+                steps.launch("add_", Phase.GRADIENT_ACCUMULATION)
+        steps.end_step()
+    backward = at(4, "mul", Phase.BACKWARD, stack=STACK)
+    return steps.analysis(mul=at(4, "mul", stack=STACK), mul_backward=backward)
+
+
+def test_a_backward_that_runs_twice_costs_its_second_run_and_the_sums_after_it():
+    found = only(repeated_backward.RULE, learned(2))
+    assert found.est_saving_ns == 600 * US  # the node, and what it adds to the parameter
+    assert [each.value for each in found.evidence] == [2, 2, 600 * US]
+    assert only(repeated_backward.RULE, learned(3)).est_saving_ns == 1200 * US
+
+
+def test_it_is_named_at_the_innermost_line_that_all_of_it_comes_from():
+    found = only(repeated_backward.RULE, learned(2))
+    assert (found.location.file, found.location.line) == ("/model.py", 3)
+
+
+@pytest.mark.parametrize(
+    "analysis",
+    [learned(1), learned(2, is_new=True), learned(2, "MulBackwardBackward0")],
+    ids=["one", "forwards_of_their_own", "gradients_of_gradients"],
+)
+def test_one_backward_for_each_forward_and_gradients_of_gradients_are_none(analysis: Analysis):
+    assert is_silent(repeated_backward.RULE, analysis)
+
+
+def test_nodes_that_run_twice_have_one_number_and_those_of_parameters_none():
+    nodes = nodes_of(facts_of(learned(2)))
+    assert len(nodes) == 2 * 2 * STEPS
+    assert sorted(set(nodes.number.tolist())) == [-1, *range(STEPS)]
+    assert (nodes.number == -1).sum() == 2 * STEPS
+
+
+def cast(calls: int, is_kept: bool = False, backwards: int = 1) -> Analysis:
+    """Steps in which a layer is called, which casts its parameter and what it is given."""
+    steps = Steps()
+    number = 0
+    for _ in range(STEPS):
+        for _ in range(backwards):
+            own = []
+            for call in range(calls):
+                with steps.within("aten::linear"):
+                    for what in ("input", "weight"):
+                        if what == "input" or call == 0 or not is_kept:
+                            number += 1
+                            own.append((number, what))
+                            with steps.within("aten::_to_copy", number):
+                                steps.launch("copy_", Phase.FORWARD, us=10)
+                    steps.launch("mm", Phase.FORWARD, GEMM)
+            last = max(each for each, what in own if what == "weight")
+            for each, _ in sorted(own, reverse=True):
+                with steps.within(ENGINE + "ToCopyBackward0", each):
+                    steps.launch("to", Phase.BACKWARD, us=10)
+                if each == min(n for n, what in own if what == "weight"):
+                    assert last >= each
+                    with steps.within(ENGINE + ACCUMULATES):
+                        steps.launch("add_", Phase.GRADIENT_ACCUMULATION)
+        steps.end_step()
+    backward = at(3, "to", Phase.BACKWARD)
+    return steps.analysis(linear=at(3, "linear"), to=backward, add_=backward)
+
+
+def test_a_parameter_that_each_of_four_calls_casts_could_be_cast_once():
+    found = only(repeated_cast.RULE, cast(4))
+    launches, spent, times = (each.value for each in found.evidence[:3])
+    assert (times, launches) == (4, 16)
+    assert found.est_saving_ns == pytest.approx(3 / 4 * spent, rel=0.01)
+    assert (found.location.file, found.location.line) == ("/model.py", 3)
+
+
+def test_a_parameter_that_is_cast_in_each_micro_batch_is_cast_again():
+    assert only(repeated_cast.RULE, cast(1, backwards=2)).evidence[2].value == 2
+
+
+def test_a_cast_that_autocast_keeps_and_one_that_is_alone_are_none():
+    assert is_silent(repeated_cast.RULE, cast(4, is_kept=True))
+    assert is_silent(repeated_cast.RULE, cast(1))
+
+
+PACKS = "_pack_padded_sequence"
+
+
+def packed(parts: int, op: str = PACKS, kernels: int = 1) -> Analysis:
+    """Steps that wait for an op with a launch for each part, and for its backward."""
+    steps = Steps()
+    for step in range(STEPS):
+        number = 100 * step
+        with steps.within(f"aten::{op}", number):
+            for part in range(parts):
+                kernel = f"{ELEMENTWISE}{part % kernels}"
+                steps.launch("copy_", Phase.FORWARD, kernel, us=1)
+        with steps.within("aten::linear", number + 1):
+            steps.launch("mm", Phase.FORWARD, GEMM, us=1)
+        with steps.within(ENGINE + "MmBackward0", number + 1):
+            steps.launch("mm_backward", Phase.BACKWARD, us=1)
+        with steps.within(ENGINE + "PackPaddedSequenceBackward0", number):
+            for _ in range(parts):
+                steps.launch("copy_back", Phase.BACKWARD, us=1)
+        steps.end_step()
+    return steps.analysis(**{op: at(3, op), "linear": at(4, "linear")})
+
+
+def test_an_op_that_launches_for_each_part_is_named_with_its_backward():
+    found = only(looping_op.RULE, packed(40))
+    assert found.summary.endswith(f"aten::{PACKS} launches a kernel for each part (80 launches)")
+    assert "padded batch" in found.remedy
+    assert (found.location.file, found.location.line) == ("/model.py", 3)
+    # Of 82 launches of 10 us on a CPU 1.45 times as fast 80 cost a tenth
+    assert found.est_saving_ns == pytest.approx(0.9 * 80 * 10 * US / 1.45, rel=0.1)
+
+
+def test_few_parts_a_composite_op_and_an_rnn_are_none():
+    assert is_silent(looping_op.RULE, packed(10))
+    assert is_silent(looping_op.RULE, packed(40, op="scaled_dot_product_attention", kernels=20))
+    assert is_silent(looping_op.RULE, packed(40, op="lstm"))
+
+
+def test_one_batched_call_is_proposed_for_decompositions():
+    assert "batched" in only(looping_op.RULE, packed(40, op="linalg_svd")).remedy
