@@ -72,8 +72,7 @@ class _Names:
         for each in tensors:
             if id(each) in self._parameters or id(each) in self._buffers:
                 continue
-            shape = "x".join(map(str, each.shape))
-            what = f"{str(each.dtype).removeprefix('torch.')} {shape}".strip()
+            what = device_memory.described(each)
             variable = variables.get(id(each))
             name = what if variable is None else f"{variable}, {what}"
             for place in device_memory.storages(each):

@@ -110,3 +110,12 @@ def alive() -> tuple[list[torch.Tensor], list[Any]]:
 def is_tensor(thing: object) -> bool:
     """Tell whether something is a tensor, by its type, without running user code."""
     return issubclass(type(thing), torch.Tensor)
+
+
+def described(tensor: torch.Tensor) -> str:
+    """Return the dtype and shape of a tensor: ``float32 8x512``."""
+    try:
+        shape = "x".join(map(str, tensor.shape))
+        return f"{str(tensor.dtype).removeprefix('torch.')} {shape}".strip()
+    except (RuntimeError, NotImplementedError):  # it has none yet, or no more
+        return "a tensor"
