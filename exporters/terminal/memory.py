@@ -17,6 +17,7 @@ from profiler_ext.exporters.views.formatting import (
     start,
 )
 from profiler_ext.records.memory import MemoryGap, MemoryKind
+from profiler_ext.records.vocabulary import Phase
 
 _SIZE, _PART, _BLOCKS = 9, 6, 6
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -48,7 +49,7 @@ def _moment(row: Row, drawing: Drawing) -> str:
     """Return where in the step the peak is."""
     file = row["at_file"]
     place = "" if file is None else f" at {short_path(file, drawing.settings)}:{row['at_line']}"
-    return f"{row['at_phase']}{place}"
+    return f"{Phase(row['at_phase']).label}{place}"
 
 
 def _total(rows: Sequence[Row], step: int) -> int:
@@ -97,7 +98,7 @@ def _label(row: Row, drawing: Drawing) -> str:
     """Return the line of a row, or what holds it, or why there is none."""
     if row["file"] is not None:
         return f"{short_path(row['file'], drawing.settings)}:{row['line']}"
-    if row["gap"] == MemoryGap.HELD_BY_NAME:
+    if row["gap"] == MemoryGap.HELD_BY_NAME or row["kind"] == MemoryKind.WORKSPACES:
         return f"({MemoryKind(row['kind']).label})"
     return f"({row['aten_op'] or _gap(row['gap'])})"
 

@@ -135,9 +135,11 @@ def _statements(function: str, body: Sequence[ast.stmt]) -> Iterator[Statement]:
         if isinstance(each, ast.With | ast.If | ast.While | ast.For):
             yield from _statements(function, each.body)
             yield from _statements(function, getattr(each, "orelse", []))
-        elif isinstance(value := getattr(each, "value", None), ast.Call):
-            if (statement := _statement(function, each, value)).variables:
-                yield statement
+        elif (
+            isinstance(value := getattr(each, "value", None), ast.Call)
+            and (statement := _statement(function, each, value)).variables
+        ):
+            yield statement
 
 
 def _statement(function: str, statement: ast.stmt, call: ast.Call) -> Statement:

@@ -72,8 +72,7 @@ class _Names:
         for each in tensors:
             if id(each) in self._parameters or id(each) in self._buffers:
                 continue
-            shape = "x".join(map(str, each.shape))
-            what = f"{str(each.dtype).removeprefix('torch.')} {shape}".strip()
+            what = device_memory.described(each)
             variable = variables.get(id(each))
             name = what if variable is None else f"{variable}, {what}"
             for place in device_memory.storages(each):
@@ -194,9 +193,10 @@ class RecordedMemory:
             if why is None:
                 device_memory.begin_history()
                 self._has_history = True
-                self._base = device_memory.snapshot()["segments"]
             else:
                 self._missing.append(why)
+            if device_memory.lists_blocks():
+                self._base = device_memory.snapshot()["segments"]
 
     def read_owners(self, *_: Any) -> None:
         """Read who holds which storage, at a mark in the trace."""

@@ -88,9 +88,9 @@ class MemoryGap(Term, page="words.md", title="memory gap", columns=("by_memory.g
     )
     UNSEEN = (
         "unseen",
-        "allocated on another thread",
-        "were allocated on a thread that the profiler did not record",
-        "see the allocator's count in the report",
+        "counted by the allocator alone",
+        "are in the allocator's count, and no block is known of them: a thread allocated them that "
+        "the profiler does not record, or the allocator lists no blocks",
     )
 
 

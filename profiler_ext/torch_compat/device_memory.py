@@ -26,10 +26,16 @@ def uses_cuda() -> bool:
     return bool(cuda.is_initialized())
 
 
+def lists_blocks() -> bool:
+    """Tell whether the allocator in use lists its blocks."""
+    cuda: Any = torch.cuda
+    return bool(cuda.get_allocator_backend() == "native")
+
+
 def why_no_history() -> str | None:
     """Return why the allocator's history cannot be recorded, if so."""
     cuda: Any = torch.cuda
-    if cuda.get_allocator_backend() != "native":
+    if not lists_blocks():
         return f"the CUDA allocator is {cuda.get_allocator_backend()}, which keeps no history"
     if running_names.HISTORY_ENABLED.get()():
         return "the program records the allocator's history itself"
@@ -104,3 +110,12 @@ def alive() -> tuple[list[torch.Tensor], list[Any]]:
 def is_tensor(thing: object) -> bool:
     """Tell whether something is a tensor, by its type, without running user code."""
     return issubclass(type(thing), torch.Tensor)
+
+
+def described(tensor: torch.Tensor) -> str:
+    """Return the dtype and shape of a tensor: ``float32 8x512``."""
+    try:
+        shape = "x".join(map(str, tensor.shape))
+        return f"{str(tensor.dtype).removeprefix('torch.')} {shape}".strip()
+    except (RuntimeError, NotImplementedError):  # it has none yet, or no more
+        return "a tensor"

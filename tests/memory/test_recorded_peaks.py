@@ -128,3 +128,13 @@ def test_what_graph_replays_use_is_not_in_the_allocators_count() -> None:
     peak = peaks("gpt_graphs")[-1]
     assert peak.place.phase == "optimizer"
     assert not any(each.kind is MemoryKind.SAVED for each in peak.blocks)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_screen_says_where_the_peak_is_and_fits(width: int) -> None:
+    lines = recorded("gpt_compiled").report("memory", width=width).splitlines()
+    text = " ".join(lines)
+    assert "Peak of device 0: 404 MiB (423,486,464 bytes) in step 5, backward at" in text
+    assert "saved activations 148 MiB 36.5% 74" in " ".join(text.split())
+    assert "(workspaces) 64 MiB 15.8% 2" in " ".join(text.split())
+    assert all(len(line) <= width for line in lines)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from profiler_ext.memory import file
 from profiler_ext.memory.peak import AliveBlock, peaks_of
 from profiler_ext.records.memory import MemoryGap, MemoryKind
 from profiler_ext.sessions.session import Session, load
+from profiler_ext.torch_compat.other_threads import other_threads
 from tests import compiling
 
 BATCH, WIDE, NARROW = 127, 1009, 509
@@ -113,6 +116,19 @@ def test_a_damaged_file_is_refused_in_a_sentence(
     (tmp_path / file.FILE_NAME).write_bytes(content)
     with pytest.raises(TraceError, match=why):
         load(tmp_path)
+
+
+def test_a_recording_that_begins_keeps_no_local_of_the_program() -> None:
+    def step() -> weakref.ref[torch.Tensor]:
+        local = torch.ones(3)
+        other_threads()
+        return weakref.ref(local)
+
+    gc.disable()
+    try:
+        assert step()() is None
+    finally:
+        gc.enable()
 
 
 def test_columns_of_different_length_are_refused(session: Session, tmp_path: Path) -> None:
