@@ -43,9 +43,7 @@ def by_memory(
     selection = Selection(step, rank, phase)
     selection.require_step(analysis)
     is_chosen = selection.has_rank_of(analysis)
-    peaks = [
-        each for each in peaks_of(analysis) if is_chosen and step in (None, each.step)
-    ]
+    peaks = [each for each in peaks_of(analysis) if is_chosen and step in (None, each.step)]
     own = analysis.recording.settings.rank
     rows = [row for each in peaks for row in _rows(own, each) if phase in (None, row["phase"])]
     every = np.arange(len(rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -39,7 +40,8 @@ def path_next_to(session: Path) -> Path:
 def write(path: Path, record: MemoryRecord | None) -> None:
     """Write a record, or remove that of an earlier session; raises OutputError."""
     if record is None:
-        path.unlink(missing_ok=True)
+        with suppress(NotADirectoryError):  # the trace's own error says that there is no folder
+            path.unlink(missing_ok=True)
         return
     content = msgspec.json.encode(_Stored(VERSION, record))
     with replacing(path) as file, gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:

@@ -61,8 +61,8 @@ class _Names:
                 yield parameter
 
     def _add_groups(self, at: int, optimizer: Any) -> None:
-        for number, group in enumerate(optimizer.param_groups):
-            for place, each in enumerate(group["params"]):
+        for number, group in enumerate(device_memory.groups_of(optimizer)):
+            for place, each in enumerate(group):
                 name = f"optimizer {at}, group {number}, parameter {place}"
                 self._parameters.setdefault(id(each), (weakref.ref(each), name))
 
@@ -91,7 +91,7 @@ class _Names:
                 yield from self._state(optimizer)
 
     def _state(self, optimizer: Any) -> Iterator[Reading]:
-        for parameter, state in list(optimizer.state.items()):
+        for parameter, state in device_memory.states_of(optimizer):
             _, name = self._parameters.get(id(parameter), (None, "a parameter"))
             if isinstance(state, dict):
                 for key, value in state.items():

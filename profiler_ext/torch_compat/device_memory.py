@@ -107,6 +107,16 @@ def alive() -> tuple[list[torch.Tensor], list[Any]]:
     return tensors, optimizers
 
 
+def groups_of(optimizer: Any) -> list[list[Any]]:
+    """Return the parameters of each group of an optimizer."""
+    return [list(group["params"]) for group in optimizer.param_groups]
+
+
+def states_of(optimizer: Any) -> list[tuple[Any, Any]]:
+    """Return pairs of a parameter and what an optimizer keeps of it."""
+    return list(optimizer.state.items())
+
+
 def is_tensor(thing: object) -> bool:
     """Tell whether something is a tensor, by its type, without running user code."""
     return issubclass(type(thing), torch.Tensor)
