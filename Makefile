@@ -26,6 +26,8 @@
 # make flaws [FLAWS="--only boolean_mask --out out/flaws"]    on a GPU, run flaws of public material and
 #              compare the recommendations with what remedying each flaw gains (verification/flaws);
 #              --tuned runs steps at their best settings, of which nothing large may be claimed
+# make fusions [FUSIONS="--only stencil --out out/fusions"]    on a GPU, time steps with a missed fusion
+#              and the same without it, and compare that with what the finding says (verification/fusions)
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
@@ -85,7 +87,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
+.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -163,6 +165,9 @@ truth: $(TEST_READY)
 
 flaws:
 	$(PYTHON) -m verification.flaws $(FLAWS)
+
+fusions:
+	$(PYTHON) -m verification.fusions $(FUSIONS)
 
 mutants: $(TEST_READY)
 	$(RUN) -m verification.mutants $(ROOM) $(MUTANTS)

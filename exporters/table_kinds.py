@@ -365,6 +365,21 @@ TABLES = (
         drawer="terminal.tables:compile_table",
     ),
     TableKind(
+        name="by_memory",
+        description="what is alive at the peak of device memory, by kind, line, module and owner",
+        maker="tables.memory:by_memory",
+        keys=(
+            *("rank", "step", "device", "kind", "phase", "file", "line", "module", "aten_op"),
+            *("kernel", "owner", "gap"),
+        ),
+        is_written=True,
+        by="memory",
+        title="Memory at the peak",
+        shown=(("file", "line"), ("kind", "kind")),
+        unnamed="no line",
+        drawer="terminal.memory:memory_table",
+    ),
+    TableKind(
         name="findings",
         description="recommendations, the largest saving first",
         maker="tables.overview:findings",

@@ -27,6 +27,7 @@ from profiler_ext.records.evidence import (
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.inside import InsideRoute
 from profiler_ext.records.kernel_lines import KernelLineEvidence, LinePart
+from profiler_ext.records.memory import BirthEvidence, MemoryGap, MemoryKind, OwnerKind
 from profiler_ext.records.vocabulary import (
     NOTHING,
     BreakdownCategory,
@@ -58,6 +59,10 @@ from tests.test_merging import two_ranks
 DOCS = Path(__file__).parents[1] / "docs"
 MEASURED = DOCS.parent / "benchmarks" / "findings_h200.md"
 VOCABULARIES: tuple[type[Term], ...] = (
+    MemoryKind,
+    MemoryGap,
+    OwnerKind,
+    BirthEvidence,
     GapReason,
     LineEvidence,
     EagerEvidence,
@@ -115,6 +120,10 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     CacheAnswer: ("What a cache answers", "The answer"),
     InsideRoute: ("How the time inside a kernel is measured", "What a line takes"),
     FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
+    MemoryKind: ("What memory at the peak is", "A block"),
+    MemoryGap: ("Why the line of memory is not known", "Blocks with it"),
+    OwnerKind: ("What holds memory", "A storage"),
+    BirthEvidence: ("How the origin of memory is known", "A block"),
     LinePart: ("What a line or an instruction of a kernel does", "It"),
     KernelLineEvidence: ("How the op of a kernel's line is known", "The line"),
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
@@ -128,12 +137,14 @@ def pages() -> Mapping[str, Callable[[], str]]:
     """Return what makes each page's text, by its name."""
     evidence = (
         *(LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence, ShareEvidence),
+        BirthEvidence,
     )
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
         *(FusionBarrier, InsideRoute, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
+        *(MemoryKind, MemoryGap, OwnerKind),
         *(Account, Match, Verdict, Outcome),
     )
     return {

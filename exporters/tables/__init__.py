@@ -14,6 +14,7 @@ from profiler_ext.exporters.tables.files import (
 from profiler_ext.exporters.tables.fusions import fusions
 from profiler_ext.exporters.tables.idle import idle_by_cause, idle_by_line
 from profiler_ext.exporters.tables.kernels import by_kernel, by_site
+from profiler_ext.exporters.tables.memory import by_memory
 from profiler_ext.exporters.tables.overview import (
     coverage,
     findings,
@@ -48,6 +49,7 @@ __all__ = [
     "by_line",
     "by_link",
     "by_mechanism",
+    "by_memory",
     "by_module",
     "by_op",
     "by_phase",

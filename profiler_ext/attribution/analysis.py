@@ -88,9 +88,19 @@ def _attribute_launches(
     )
 
 
-def _launches_and_places(
-    recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
-) -> tuple[Launches, LaunchTable, tuple[Place, ...], _KernelsOfGraphs]:
+class GraphCalls(NamedTuple):
+    """The calls of compiled graphs, each with its graph, and what attributes them."""
+
+    enclosing: EnclosingRanges
+    order: StreamOrder
+    places: PlaceTable
+    invocations: Sequence[Invocation]
+
+
+def identify_calls(
+    recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches
+) -> GraphCalls:
+    """Find the graph of each call of a compiled graph, and the call sites of what it ran."""
     events = recording.trace.events
     enclosing = EnclosingRanges(
         events,
@@ -108,6 +118,13 @@ def _launches_and_places(
     ]
     places = PlaceTable(recording.graphs, recording.settings, modules_of_joint_graphs(called))
     invocations = with_callers(invocations, recording.graphs, places)
+    return GraphCalls(enclosing, order, places, invocations)
+
+
+def _launches_and_places(
+    recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
+) -> tuple[Launches, LaunchTable, tuple[Place, ...], _KernelsOfGraphs]:
+    enclosing, order, places, invocations = identify_calls(recording, nesting, enqueued)
     table, forward = _attribute_all(recording, enclosing, enqueued, order, places, invocations)
     launches = _launches(
         enclosing, enqueued, table, places.places, forward, steps_of(enqueued, steps)

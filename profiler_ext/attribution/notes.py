@@ -112,6 +112,7 @@ def notes_on(recording: Recording, launches: analysis.Launches) -> tuple[str, ..
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
     notes += [_clamped_note(recording), *reading_notes(recording, launches)]
+    notes += [f"memory: {each}." for each in recording.memory.missing] if recording.memory else []
     return (*(note for note in notes if note), *_failures(recording))
 
 

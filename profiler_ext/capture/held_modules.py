@@ -121,6 +121,11 @@ class HeldModules:
         full_path = path if self._models is None else self._models.begin(path, model)
         return ModuleFrame(full_path, user_class(module))
 
+    @staticmethod
+    def modules() -> list[torch.nn.Module]:
+        """Return all modules of the process."""
+        return _modules_alive()
+
     def named(
         self, settings: Settings, lines: PythonLines | None
     ) -> tuple[Settings, PythonLines | None]:

@@ -72,11 +72,9 @@ def add_options(parser: Parser) -> None:
         help=f"seconds after which the child is ended {DEFAULT}",
     )  # fmt: skip
     parser.add_argument(
-        "--step-on",
-        default="",
-        metavar="WHAT",
+        "--step-on", default="", metavar="WHAT",
         help="what ends a step, as of `profiler-ext run` (default: as there)",
-    )
+    )  # fmt: skip
     add_folder(parser)
     add_format(parser, ("text", "json"))
     parser.show_examples(

@@ -17,6 +17,7 @@ from profiler_ext.cli.common import (
     print_line,
     write,
 )
+from profiler_ext.errors import UsageError
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.json_output.documents import Answer
@@ -52,6 +53,7 @@ def add_options(parser: Parser) -> None:
         metavar="N",
         help="with --by module: depth of the tree (default: what fits the rows)",
     )
+    _add_memory(parser)
     parser.add_argument(
         "--verbose",
         action="store_true",
@@ -87,6 +89,16 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _add_memory(parser: Parser) -> None:
+    parser.add_argument(
+        "--memory",
+        action="store_const",
+        const="memory",
+        dest="by",
+        help="what is alive at the peak of device memory: the same as --by memory",
+    )
+
+
 def _add_findings(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--findings", action="store_true", help="print all recommendations, nothing else"
@@ -104,6 +116,10 @@ def _report(options: argparse.Namespace) -> int:
     from profiler_ext.sessions.merging import load
 
     session = load(options.session, jobs=options.jobs)
+    if options.by == "memory" and not len(session.columns("by_memory")):
+        raise UsageError(
+            "the session has no memory record; record one with `profiler-ext run --memory`"
+        )
     if options.format == "json":
         print_answer(_answer(session, options), options)
     else:

@@ -123,6 +123,12 @@ def _add_recorded(group: argparse._ArgumentGroup) -> None:
         "the tensors alive meanwhile",
     )
     group.add_argument(
+        "--memory",
+        action="store_true",
+        help="also record what is allocated and freed, and who holds it: the peak of memory by "
+        "line, module and kind; records the training thread and autograd's only",
+    )
+    group.add_argument(
         "--no-lines",
         dest="lines",
         action="store_false",
@@ -189,6 +195,7 @@ def _request(options: argparse.Namespace) -> Request:
         recompile=options.recompile,
         lines=options.lines,
         shapes=options.shapes,
+        memory=options.memory,
         source=options.source,
         stops=options.stop,
         repeats=Repeats(options.every, options.slow, options.keep) if is_repeated else None,

@@ -39,6 +39,7 @@ _CALL_MARK = re.compile(
     r"(?: copies (?P<copies>\w+=\d{1,18}(?: \w+=\d{1,18})*))?",
     re.ASCII,
 )
+_OWNERS_MARK = re.compile(r"profiler_ext: owners (\d{1,9})", re.ASCII)
 _CLOCK_MARK = re.compile(r"profiler_ext: clock (\d{1,18})", re.ASCII)
 
 
@@ -214,8 +215,19 @@ def clock_mark(number: int) -> str:
 
 
 def is_clock_mark(name: str) -> bool:
-    """Tell whether an event is a clock mark."""
-    return _CLOCK_MARK.fullmatch(name) is not None
+    """Tell whether an event is a clock mark, or that of a reading of memory's owners."""
+    return (_CLOCK_MARK.fullmatch(name) or _OWNERS_MARK.fullmatch(name)) is not None
+
+
+def owners_mark(number: int) -> str:
+    """Return the name of the mark of a reading of who holds which memory."""
+    return f"profiler_ext: owners {number}"
+
+
+def owners_reading(name: str) -> int | None:
+    """Return the number of the reading that an event marks, ``None`` for any other event."""
+    number = _first(_OWNERS_MARK, name)
+    return None if number is None else int(number)
 
 
 def marked_moment(name: str) -> int | None:

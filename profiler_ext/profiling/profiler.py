@@ -36,6 +36,7 @@ from profiler_ext.profiling.assembly import (
 )
 from profiler_ext.profiling.exclusive import EXCLUSIVE_HOOK
 from profiler_ext.profiling.lines import HOOK, RecordedLines
+from profiler_ext.profiling.memory import MEMORY, RecordedMemory
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import TorchViewsMixin
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
@@ -155,6 +156,9 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         recompile: recompile graphs that a cache has from a run without capture.
         lines: watch which lines run while steps are recorded, to attribute eager work to them;
             needs Python 3.12.
+        memory: record what is allocated and freed in the recorded steps, and who holds it: the
+            peak by line, module and kind. Only the thread that begins the recording is recorded,
+            with autograd's threads.
         source: keep the text of the lines that took time, and the code that torch generated;
             without it the session has no source text.
         keep: how many sessions to keep, the last ones, if a schedule records repeatedly; by default
@@ -173,6 +177,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         strict: bool = False,
         recompile: bool = False,
         lines: bool = True,
+        memory: bool = False,
         source: bool = True,
         keep: int | None = None,
         **torch_options: Any,
@@ -197,8 +202,10 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         self._called_modules = guard.run("called modules", CalledModules, switch, guard, self)
         self._chooses_config = "experimental_config" not in torch_options
         if self._chooses_config:
-            config = guard.run(THREADS, process.threads_config, are_all=True)
+            config = guard.run(THREADS, process.threads_config, are_all=not memory)
             torch_options["experimental_config"] = config
+        self._memory, self._records_memory = RecordedMemory(guard, memory), memory
+        torch_options |= {"profile_memory": True} if memory else {}
         super().__init__(
             guard, RecordedLines(guard, lines), on_trace_ready=self._on_cycle_end, **torch_options
         )
@@ -239,6 +246,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         """End a step."""
         if self._unrecorded is not None:
             self._guard.run("steps", self._unrecorded.end)
+        self._guard.run(MEMORY, self._memory.read_owners)
         if self.step_source == "none":
             self.step_source = "prof.step"
         self._guard.run("steps", self._finish_device_work)
@@ -260,7 +268,16 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         """Start to record, if it was prepared; keep everything that can run."""
         if self.is_prepared:
             self._guard.run(GRAPHS, self._hold)
+            self._guard.run(MEMORY, self._memory.begin)
         super().start_trace()
+
+    def stop_trace(self) -> None:
+        """End the recording, if there is one."""
+        self._guard.run(MEMORY, self._memory.read_owners)
+        try:
+            super().stop_trace()
+        finally:
+            self._guard.run(MEMORY, self._memory.end)
 
     def _hold(self) -> None:
         if (capture := switch.current()) is not None:
@@ -274,6 +291,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
 
     def stop_watching(self) -> None:
         """Remove the hooks."""
+        self._guard.run(MEMORY, self._memory.leave)
         self._guard.run(GRAPHS, self._release)
         if self._called_modules is not None:
             self._called_modules.leave()
@@ -303,7 +321,8 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         made = assemble_recording(
             trace, partial(self._settings, held), held, lines, self._setup_guard, guard
         )
-        made = replace(made, gaps=(*made.gaps, *self.gaps()))
+        taken = guard.run(MEMORY, self._memory.take, trace)
+        made = replace(made, gaps=(*made.gaps, *self.gaps()), memory=taken)
         complete = with_texts(made, self._keeps_source, guard)
         return Session(complete, learn_callback(guard), source_roots(made, guard))
 

@@ -42,6 +42,8 @@ class ThreadRecordingProfiler(torch.profiler.profile):
 
     _guard: Guard
     _chooses_config = False
+    _records_memory = False
+    """torch reports memory to a recording of the beginning thread and autograd's for it alone."""
     _recorded_thread: int | None = None
     _begin_thread: int | None = None
     has_operators_off = False
@@ -114,9 +116,10 @@ class ThreadRecordingProfiler(torch.profiler.profile):
         _STILL_RECORDED[thread] = self
 
     def _choose_threads(self) -> None:
-        if self._chooses_config and not ENDS_ALL_THREADS:
+        if self._chooses_config and (self._records_memory or not ENDS_ALL_THREADS):
             self._other_threads = other_threads()
-            profilers.set_recorded_threads(self, are_all=not self._other_threads)
+            are_all = not (self._records_memory or self._other_threads)
+            profilers.set_recorded_threads(self, are_all=are_all)
 
     def _settle(self) -> None:
         """Turn off the threads that began meanwhile, before torch frees what they write."""

@@ -63,6 +63,23 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     }
 
 
+_CALL = re.compile(r"^ *def call\(.*?\):$(?P<body>.*?)^(?=\S)", re.M | re.S)
+_GIVEN = re.compile(r"^ +(?P<names>[\w, ]+?),? = args$", re.M)
+_RETURNED = re.compile(r"^ +return (?P<values>\(.*\))$", re.M)
+
+
+def boundary_names(source: str) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
+    """Return the variables of the inputs and of the outputs of a generated module, in order."""
+    found = _CALL.search(source)
+    body = found["body"] if found else ""
+    given, returned = _GIVEN.search(body), _RETURNED.findall(body)
+    if given is None or not returned:
+        return (), ()
+    values = ast.parse(returned[-1], mode="eval").body
+    outputs = values.elts if isinstance(values, ast.Tuple) else [values]
+    return tuple(given["names"].split(", ")), tuple(map(variable, outputs))
+
+
 _BODIES = (ast.stmt, ast.excepthandler, ast.match_case)
 
 

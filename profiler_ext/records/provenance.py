@@ -120,6 +120,16 @@ class Intermediate:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedInput:
+    """A tensor that one call of a graph returned and a later call of a graph was given."""
+
+    name: str  # of the input
+    graph: int  # the number of the graph that returned it
+    output: str  # its buffer there
+    bytes: int  # of the tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """The record of one compiled graph, independent of process and place."""
 
@@ -191,6 +201,8 @@ class GraphInstance:
     copied_inputs: tuple[tuple[str, ...], ...] = ()
     # The same for each later call that recorded again with other copies
     other_copied_inputs: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    # Its inputs that graphs returned, as seen in the first recorded calls
+    passed_inputs: tuple[PassedInput, ...] = ()
     # Torch's reason for bypassing AOTAutograd's cache, if it did
     autograd_bypass: str | None = None
     gaps: tuple[Gap, ...] = field(default=())  # what is not known of this instance

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import numpy as np
 
-from profiler_ext.records import events, inside, lineage, provenance
+from profiler_ext.records import events, inside, lineage, memory, provenance
 from profiler_ext.records.compiles import Compilation
 
 # Characters of a line that is kept; what is longer was written by no one
@@ -256,5 +256,7 @@ class Recording:
     # The code that Inductor generated for the graphs, if kept
     generated: tuple[GeneratedModule, ...] = ()
     cells: tuple[Cell, ...] = ()  # the notebook cells of the lines
+    # What was allocated and freed, in a file of its own next to the trace; if it was recorded
+    memory: memory.MemoryRecord | None = None
     # What was measured inside its kernels afterwards; it has a file of its own
     measured: tuple[inside.MeasuredKernel, ...] = ()

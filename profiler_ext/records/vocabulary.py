@@ -70,7 +70,13 @@ class Phase(
     Term,
     page="words.md",
     title="phase",
-    columns=("launches.phase", "attribution.phase", "graphs.phase", "by_phase.phase"),
+    columns=(
+        "launches.phase",
+        "attribution.phase",
+        "graphs.phase",
+        "by_phase.phase",
+        "by_memory.phase",
+    ),
 ):
     """Which part of a training step did the work."""
 

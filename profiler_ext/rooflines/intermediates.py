@@ -10,8 +10,8 @@ that are not known here stay as they are. Source: the calls of ``WhyNoFuse`` in
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Ints
-from profiler_ext.records.provenance import CallSite, GraphInstance, Intermediate
+from profiler_ext.records.provenance import CallSite, GraphInstance, Intermediate, PassedInput
 from profiler_ext.records.share_sums import largest_places
 from profiler_ext.records.vocabulary import FusionBarrier, LaunchKind, SiteKind
 from profiler_ext.rooflines.rooflines import rooflines
@@ -126,7 +126,7 @@ def passed_buffers(analysis: Analysis) -> tuple[PassedBuffer, ...]:
 
 
 def _sorted(analysis: Analysis) -> tuple[PassedBuffer, ...]:
-    every = _passed(analysis, _sides(analysis), _bytes_per_ns(analysis))
+    every = _passed(analysis, kernel_sides(analysis), _bytes_per_ns(analysis))
     return tuple(sorted(every, key=lambda p: (-(p.could_save_ns or 0), -p.passed.read_bytes)))
 
 
@@ -134,7 +134,8 @@ def _passed(
     analysis: Analysis, sides: Mapping[tuple[int, int], Side], bytes_per_ns: float | None
 ) -> Iterator[PassedBuffer]:
     for index, graph in enumerate(analysis.recording.graphs):
-        readers = Counter(each.buffer for each in graph.record.intermediates)
+        pairs = {(each.buffer, each.reader) for each in graph.record.intermediates}
+        readers = Counter(buffer for buffer, _ in pairs)
         for passed in graph.record.intermediates:
             writer = sides.get((index, passed.writer))
             reader = sides.get((index, passed.reader))
@@ -178,8 +179,88 @@ def _calls(writer: Side, reader: Side) -> Ints:
     return min(reader.launches, writer.launches, key=len)
 
 
+@dataclass(frozen=True, slots=True)
+class CrossingBuffer:
+    """A buffer that a kernel of one call of a graph stores, and one of a later call loads."""
+
+    graph: int  # index into ``Recording.graphs``, of the kernel that loads it
+    passed: PassedInput
+    writer: Side
+    reader: Side
+    calls: Ints  # a launch for each time that it was passed on
+    readers: int  # kernels that load it, in graphs of its direction
+    is_saved: bool  # a backward loads it too
+
+
+def crossing_buffers(analysis: Analysis) -> Iterator[CrossingBuffer]:
+    """Yield the buffers between two graphs, or two calls of one, whose kernels could be fused.
+
+    Both are generated, and the one that loads it waits for no other kernel of its graph. Parts of
+    one compile, as DDP makes them for its buckets, are apart on purpose.
+    """
+    graphs, sides = analysis.recording.graphs, kernel_sides(analysis)
+    at = {graph.index: position for position, graph in enumerate(graphs)}
+    readers = [Counter(_uses(graphs, is_backward)) for is_backward in (False, True)]
+    for reading, graph in enumerate(graphs):
+        for passed in graph.passed_inputs:
+            writing = at.get(passed.graph)
+            if writing is None or not _are_alike(graphs[writing], graph):
+                continue
+            writer = _generated(_of_graph(sides, writing), "writes", passed.output)
+            reader = _generated(_of_graph(sides, reading), "reads", passed.name)
+            if writer is None or reader is None or _waits_within(graph, reader.site):
+                continue
+            calls = _after_first(analysis, reader) if reading == writing else _calls(writer, reader)
+            output = passed.graph, passed.output
+            own, other = (readers[graph.is_backward ^ by][output] for by in (False, True))
+            yield CrossingBuffer(reading, passed, writer, reader, calls, own, other > 0)
+
+
+def _uses(graphs: Iterable[GraphInstance], is_backward: bool) -> Iterator[tuple[int, str]]:
+    """The outputs of graphs that kernels of one direction load, as often as they do."""
+    for graph in graphs:
+        origins: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for passed in graph.passed_inputs:
+            origins[passed.name].append((passed.graph, passed.output))
+        for site in graph.call_sites if graph.is_backward == is_backward else ():
+            for name in site.reads:
+                yield from origins.get(name, [(graph.index, name)])
+
+
+def _are_alike(writing: GraphInstance, reading: GraphInstance) -> bool:
+    is_part = writing is not reading and writing.compile_id == reading.compile_id
+    return writing.is_backward == reading.is_backward and not is_part
+
+
+def _of_graph(sides: Mapping[tuple[int, int], Side], graph: int) -> Iterator[Side]:
+    return (side for (of, _), side in sides.items() if of == graph)
+
+
+def _generated(sides: Iterable[Side], touches: str, buffer: str) -> Side | None:
+    """The first of these kernels that reads or writes a buffer, if it is generated."""
+    own = (side for side in sides if buffer in getattr(side.site, touches))
+    first = min(own, key=lambda side: side.site.ordinal, default=None)
+    return first if first is not None and first.site.kind is SiteKind.TRITON else None
+
+
+def _waits_within(graph: GraphInstance, reader: CallSite) -> bool:
+    """Tell whether a kernel loads what another one of its graph stores."""
+    stored = {name for site in graph.call_sites for name in site.writes if site is not reader}
+    return not stored.isdisjoint(reader.reads)
+
+
+def _after_first(analysis: Analysis, side: Side) -> Ints:
+    """The launches of a kernel but the first of each step."""
+    steps = analysis.launches.step[side.launches].filled(-1)
+    return np.delete(side.launches, np.unique(steps, return_index=True)[1])
+
+
+def kernel_sides(analysis: Analysis) -> Mapping[tuple[int, int], Side]:
+    """Return the call sites that launched something in the steps, by graph and ordinal."""
+    return analysis.derived.once("kernel_sides", lambda: _sides(analysis))
+
+
 def _sides(analysis: Analysis) -> dict[tuple[int, int], Side]:
-    """The call sites that launched something in the recorded steps, by graph and ordinal."""
     launches = analysis.launches
     known = ~(np.ma.getmaskarray(launches.graph) | np.ma.getmaskarray(launches.call_site))
     rows = np.flatnonzero(known & launches.in_steps)
@@ -197,6 +278,19 @@ def _sides(analysis: Analysis) -> dict[tuple[int, int], Side]:
             of_place = analysis.places[place] if place >= 0 else None
             sides[graph, ordinal] = Side(site, of_place, own, int(launches.duration_ns[own].sum()))
     return sides
+
+
+def memory_bytes_per_ns(analysis: Analysis) -> float | None:
+    """Return that rate, at most the peak of the device's memory: caches may be faster."""
+    rate, peak = _bytes_per_ns(analysis), peak_bytes_per_ns(analysis)
+    return rate if rate is None or peak is None else min(rate, peak)
+
+
+def peak_bytes_per_ns(analysis: Analysis) -> float | None:
+    """Return the peak of the device's memory, if it is known."""
+    known = rooflines(analysis)
+    peaks = (known.gb_per_s / known.bandwidth_fraction).compressed()
+    return float(peaks.max()) if len(peaks) else None
 
 
 def _bytes_per_ns(analysis: Analysis) -> float | None:

@@ -17,6 +17,7 @@ from profiler_ext.isolation.failures import is_raised_by_program
 from profiler_ext.isolation.user_state import isolated
 from profiler_ext.profiling.assembly import GRAPHS
 from profiler_ext.profiling.lines import HOOK
+from profiler_ext.profiling.memory import MEMORY
 from profiler_ext.profiling.profiler import RECORDING, profile
 from profiler_ext.profiling.torch_views import RawTrace
 from profiler_ext.profiling.unrecorded_steps import Mark
@@ -97,6 +98,7 @@ class Recorder:
             user_roots=self._user_roots,
             lines=request.lines,
             record_shapes=request.shapes,
+            memory=request.memory,
             source=request.source,
         )
 
@@ -329,6 +331,7 @@ class _RunProfiler(profile):
     def _on_cycle_end(self, profiler: Any) -> None:
         if self._is_dropped or self._guard.run(RECORDING, self._recorder.is_wanted) is False:
             self._guard.run(HOOK, self.lines.forget)
+            self._guard.run(MEMORY, self._memory.leave)
             self._guard.run(GRAPHS, self._release)
         else:
             self._guard.run("progress", self._recorder.on_processing, True)

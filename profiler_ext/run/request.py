@@ -115,6 +115,7 @@ class Request:
     recompile: bool = False  # graphs that a cache has without a record
     lines: bool = True  # watch which lines run
     shapes: bool = False  # record the shapes of eager ops' inputs
+    memory: bool = False  # record what is allocated and freed, and who holds it
     source: bool = True  # keep the source text
     stops: bool = False  # end the script when its recording is written
     repeats: Repeats | None = None

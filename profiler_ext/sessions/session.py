@@ -23,6 +23,7 @@ from profiler_ext.kineto.distributed import is_rank_known, with_rank
 from profiler_ext.kineto.names import WORK_CATEGORIES, is_clock_mark
 from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.kineto.source import is_folder, listed, looks_like_trace, shown
+from profiler_ext.memory import file as memory_file
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import flag_rows
 from profiler_ext.records.gaps import GapReason
@@ -237,6 +238,7 @@ class Session(SessionExplanations):
             OutputError: It cannot be written.
         """
         path = Path(folder) / FILE_NAME
+        memory_file.write(memory_file.path_next_to(path), self.recording.memory)
         try:
             return self.export(path)
         except ProfilerExtError:
@@ -292,6 +294,8 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
     if is_folder(place):
         place = file_in(place)
     recording = read_recording(place, jobs)
+    memory = memory_file.read(memory_file.path_next_to(place), recording.trace.base_ns)
+    recording = replace(recording, memory=memory)
     if place.name == FILE_NAME and (inside := inside_of(place)) is not None:
         recording = replace(recording, measured=tuple(inside.kernels))
     return Session(recording, roots=roots)

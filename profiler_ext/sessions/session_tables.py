@@ -196,6 +196,14 @@ class SessionTables(ABC):
         """
         return self.table("compiles", **filters)
 
+    def by_memory(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return what is alive at the peak of device memory of each step, if it was recorded.
+
+        Args:
+            **filters: the step, rank or phase (of the allocation).
+        """
+        return self.table("by_memory", **filters)
+
     def utilisation(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return the model FLOPs utilisation (MFU) of each step, where it is known.
 

@@ -7,6 +7,7 @@ called with each reason.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,6 +120,10 @@ def options_on() -> tuple[str, ...]:
 
 
 def distinct_bytes(accesses: Iterable[Access]) -> int:
-    """Return the bytes of accesses to one buffer, each of them once, at most all of it."""
-    own = set(accesses)
-    return min(sum(each.bytes for each in own), max(each.buffer_bytes for each in own))
+    """Return the bytes of accesses, each of them once, of each buffer at most all of it."""
+    moved: dict[str, int] = defaultdict(int)
+    whole: dict[str, int] = defaultdict(int)
+    for each in set(accesses):
+        moved[each.buffer] += each.bytes
+        whole[each.buffer] = max(whole[each.buffer], each.buffer_bytes)
+    return sum(min(own, whole[buffer]) for buffer, own in moved.items())

@@ -7,11 +7,15 @@ AOTAutograd's graphs stand for; ``torch/_inductor/cudagraph_trees.py`` for the c
 from __future__ import annotations
 
 import linecache
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.fx
 
+from profiler_ext.isolation.hook_protocols import identity
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.names import artifact_names, fx_names, running_names
 
@@ -117,3 +121,56 @@ def copied_inputs(cuda_graph: Any) -> tuple[str, ...]:
     # Torch does not copy sizes: there is a CUDA graph for each.
     copied = (given[at] for at in changing if isinstance(own[at], torch.Tensor))
     return tuple(str(artifact_names.PLACEHOLDER_NAME.of(each)) for each in copied)
+
+
+_MAX_CALLS = 32
+_MAX_KEPT = 512
+
+
+class Passing(NamedTuple):
+    """An input of a graph that is an output of one, by their positions."""
+
+    position: int
+    graph: int
+    output: int
+    bytes: int
+
+
+class PassedTensors:
+    """Which outputs of graphs the tensors are that graphs get, in the first calls of each.
+
+    A tensor is known by its storage, which torch gives one object as long as it lives.
+    """
+
+    def __init__(self) -> None:
+        self._calls: Counter[int] = Counter()
+        self._origins: dict[int, tuple[weakref.ref[Any], int, int]] = {}
+
+    def is_wanted(self, graph: int) -> bool:
+        """Count a call of a graph; tell whether to look at it."""
+        self._calls[graph] += 1
+        return self._calls[graph] <= _MAX_CALLS
+
+    def taken(self, given: Sequence[Any]) -> tuple[Passing, ...]:
+        """Return which inputs of a call are outputs of calls before."""
+        return tuple(self._taken(given)) if self._origins else ()
+
+    def _taken(self, given: Sequence[Any]) -> Iterator[Passing]:
+        for position, tensor in enumerate(given):
+            if type(tensor) is torch.Tensor:
+                storage = tensor.untyped_storage()
+                origin = self._origins.get(identity(storage))
+                if origin is not None and origin[0]() is storage:
+                    yield Passing(position, origin[1], origin[2], tensor.nbytes)
+
+    def keep(self, graph: int, outputs: Iterable[Any]) -> None:
+        """Keep what a call of a graph returned; what is known already it only passes on."""
+        if len(self._origins) > _MAX_KEPT:
+            alive = ((at, kept) for at, kept in self._origins.items() if kept[0]() is not None)
+            self._origins = dict(alive)
+        for position, tensor in enumerate(outputs):
+            if type(tensor) is torch.Tensor:
+                storage = tensor.untyped_storage()
+                known = self._origins.get(identity(storage))
+                if known is None or known[0]() is not storage:
+                    self._origins[identity(storage)] = (weakref.ref(storage), graph, position)

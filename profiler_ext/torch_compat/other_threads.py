@@ -40,6 +40,8 @@ def other_threads() -> tuple[str, ...]:
     Those that Python did not start are left out: autograd's run what another thread asks for.
     """
     this_thread, frames = threading.get_ident(), sys._current_frames()
+    # A frame that holds itself keeps what the program's frames hold, until Python collects cycles.
+    frames.pop(this_thread, None)
     others = (each for each in threading.enumerate() if each.ident != this_thread)
     started = (each for each in others if not isinstance(each, threading._DummyThread))
     return tuple(

@@ -177,7 +177,7 @@ ARTIFACT_CALL = Point(
     "torch._inductor.output_code",
     "CompiledFxGraph.__call__",
     ("self", "inputs"),
-    "the end of a step whose optimizer is compiled",
+    "the end of a step whose optimizer is compiled, and which inputs of a graph another returned",
     "each call of a compiled graph",
 )
 CUDA_GRAPH = Point(

@@ -63,17 +63,20 @@ def _dynamic(patching: Patching) -> None:
     patching.arguments(patching.torch, "compile", change)
 
 
-def _inductor_option(name: str, title: str, *rules: str, lacks: str = "") -> Remedy:
-    value = f'{{"{name}": True}}'
+def _inductor_option(
+    name: str, title: str, *rules: str, value: bool | int = True, lacks: str = ""
+) -> Remedy:
+    text = f'{{"{name}": {value}}}'
     return Remedy(
         name,
         title,
-        edit=f"torch.compile(..., options={value})",
+        edit=f"torch.compile(..., options={text})",
         rules=rules,
+        named_by=("missed_fusion",),
         patches="the options of torch.compile",
         lacks=lacks or _NOT_COMPILED,
-        apply=functools.partial(_with_options, added={name: True}),
-        keyword=Keyword("options", value, ("compile",)),
+        apply=functools.partial(_with_options, added={name: value}),
+        keyword=Keyword("options", text, ("compile",)),
     )
 
 
@@ -139,5 +142,11 @@ ROWS: Final = (
     ),
     _inductor_option("combo_kernels", "independent small kernels combined into one"),
     _inductor_option("loop_ordering_after_fusion", "loops reordered after fusion"),
+    _inductor_option(
+        "realize_reads_threshold", "values of up to 16 inputs computed again", value=16
+    ),
+    _inductor_option(
+        "max_pointwise_cat_inputs", "up to 16 parts concatenated by what reads them", value=16
+    ),
     _inductor_option("freezing", "weights as constants, for inference"),
 )

@@ -50,6 +50,7 @@ class Remedy:
     title: str
     edit: str  # what to write into the script
     rules: tuple[str, ...] = ()  # findings of these propose it
+    named_by: tuple[str, ...] = ()  # findings of these propose it where their remedy names it
     patches: str = ""  # what it patches; nothing where it cannot be done from outside
     lacks: str = ""  # why it does not apply where it patched nothing
     apply: Callable[[Patching], None] | None = None

@@ -20,7 +20,7 @@ from profiler_ext.exporters.json_output.documents import (
 )
 from profiler_ext.exporters.views.trials import FILE_NAME
 from profiler_ext.file_io import replacing
-from profiler_ext.findings import SavingPer
+from profiler_ext.findings import Finding, SavingPer
 from profiler_ext.sessions.comparing import diff
 from profiler_ext.sessions.merging import load
 from profiler_ext.trials import BY_NAME, REMEDIES
@@ -57,9 +57,13 @@ def proposed(session_folder: Path) -> tuple[Remedy, ...]:
         for each in load(session_folder).recommendations.ranked
         if each.saving_per in (SavingPer.STEP, SavingPer.UNKNOWN)
     ]
-    rules = dict.fromkeys(each.rule for each in of_steps)
-    by_rule = ((rule, each) for rule in rules for each in REMEDIES if rule in each.rules)
-    return tuple(dict.fromkeys(each for _, each in by_rule))
+    pairs = ((finding, each) for finding in of_steps for each in REMEDIES)
+    return tuple(dict.fromkeys(each for finding, each in pairs if _proposes(finding, each)))
+
+
+def _proposes(finding: Finding, remedy: Remedy) -> bool:
+    is_named = finding.rule in remedy.named_by and f'"{remedy.name}"' in finding.remedy
+    return finding.rule in remedy.rules or is_named
 
 
 def named(names: Sequence[str]) -> tuple[Remedy, ...]:

@@ -80,6 +80,17 @@ def test_an_op_without_a_kernel_passes_on_what_it_reads():
     ]
 
 
+def test_parts_that_are_concatenated_in_place_are_all_of_its_bytes():
+    parts = [_store(f"buf{at}", 40, "op2") for at in range(2)]
+    operations = [
+        *(_operation(f"op{at}", stores=[part]) for at, part in enumerate(parts)),
+        _operation("op2", reads=("buf0", "buf1"), writes=("buf2",)),
+        _operation("op3", loads=[_load("buf2", 80)], stores=[_store("buf3", 80, "OUTPUT")]),
+    ]
+    (passed,) = _passed(operations, {"op0": 0, "op1": 0, "op3": 1})
+    assert (passed.buffer, passed.read_bytes, passed.written_bytes) == ("buf2", 80, 80)
+
+
 def test_one_output_of_several_is_of_the_kernel_that_made_all():
     operations = [
         _operation("op0", writes=("both",)),

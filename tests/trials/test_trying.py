@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -448,12 +449,23 @@ def test_edits_add_arguments_and_statements_and_leave_the_rest_by_hand(tmp_path)
 def test_names_of_remedies_are_unique_and_their_rules_exist():
     assert len(BY_NAME) == len(REMEDIES)
     rules = {each.name for each in RULES}
-    assert {rule for each in REMEDIES for rule in each.rules} <= rules
+    assert {rule for each in REMEDIES for rule in (*each.rules, *each.named_by)} <= rules
+
+
+def test_an_option_is_proposed_where_the_finding_names_it():
+    def names(rule, remedy):
+        finding = SimpleNamespace(rule=rule, remedy=remedy)
+        return [each.name for each in REMEDIES if trying._proposes(finding, each)]
+
+    text = 'torch.compile(..., options={"max_autotune": True})'
+    assert names("missed_fusion", text) == ["max_autotune"]
+    assert names("missed_fusion", "compile one function around both calls") == []
+    assert "max_autotune" in names("far_from_roofline", "")
 
 
 def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
     """A change of the source, of what is recorded, or of the machine."""
-    proposed = {rule for each in REMEDIES for rule in each.rules}
+    proposed = {rule for each in REMEDIES for rule in (*each.rules, *each.named_by)}
     assert {each.name for each in RULES} - proposed == {
         *("allocating", "autotuning", "compiling", "debug_setting", "dense_embedding_gradients"),
         *("first_step", "float64", "graph_break", "growing_cache", "late_rank"),

@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,16 @@ from profiler_ext.exporters.json_output.bounds import answer_text
 from .catalogue import FLAWS
 from .programs import TUNED, Sizes, Step, builder, marked_lines
 
-__all__ = ["found_again", "main", "measure", "measure_tuned", "sizes_of"]
+__all__ = [
+    "compare",
+    "findings_of",
+    "found_again",
+    "main",
+    "measure",
+    "measure_tuned",
+    "recorded",
+    "sizes_of",
+]
 
 BLOCKS = 9
 BLOCK_S = 0.1
@@ -40,22 +49,28 @@ def sizes_of(is_tiny: bool) -> Sizes:
 
 def measure(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
     """What both variants take, what remedying gains, and the findings of the flawed one."""
+    lines = [list(line) for line in sorted(marked_lines(name))]
+    row = compare(name, builder(name), sizes, out)
+    _check_losses(name, row["first_loss"])
+    return {"name": name, "lines": lines, **row}
+
+
+def compare(
+    name: str, make: Callable[[bool, Sizes], Step], sizes: Sizes, out: Path
+) -> dict[str, Any]:
+    """The same of any pair of steps."""
     with _alone(out):
-        make = builder(name)
         steps = {kind: make(kind == "flawed", sizes) for kind in ("flawed", "remedied")}
         first = {kind: _warmed(step) for kind, step in steps.items()}
-        _check_losses(name, first)
         counts = {kind: _count(step, sizes) for kind, step in steps.items()}
         blocks: dict[str, list[float]] = {kind: [] for kind in steps}
         for _ in range(sizes.of(BLOCKS, 1)):
             for kind, step in steps.items():
                 blocks[kind].append(_block_ms(step, counts[kind], sizes))
         del steps["remedied"]
-        session = _recorded(steps["flawed"])
+        session = recorded(steps["flawed"])
     session.save(out / name)
-    lines = [list(line) for line in sorted(marked_lines(name))]
-    row = {"name": name, "lines": lines, "first_loss": first, **_gain(blocks)}
-    return row | _findings(session, out / name)
+    return {"first_loss": first, **_gain(blocks)} | findings_of(session, out / name)
 
 
 def measure_tuned(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
@@ -65,9 +80,9 @@ def measure_tuned(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
         _warmed(step)
         count = _count(step, sizes)
         blocks = [_block_ms(step, count, sizes) for _ in range(sizes.of(3, 1))]
-        session = _recorded(step)
+        session = recorded(step)
     session.save(out / name)
-    return {"name": name, "step_ms": statistics.median(blocks)} | _findings(session, out / name)
+    return {"name": name, "step_ms": statistics.median(blocks)} | findings_of(session, out / name)
 
 
 @contextmanager
@@ -142,7 +157,8 @@ def _gain(blocks: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def _recorded(step: Step) -> profiler_ext.Session:
+def recorded(step: Step) -> profiler_ext.Session:
+    """Record some steps."""
     schedule = torch.profiler.schedule(wait=UNRECORDED, warmup=2, active=RECORDED)
     with step.within(), profiler_ext.profile(schedule=schedule) as prof:
         for _ in range(UNRECORDED + 2 + RECORDED):
@@ -152,7 +168,7 @@ def _recorded(step: Step) -> profiler_ext.Session:
     return session
 
 
-def _findings(session: profiler_ext.Session, folder: Path) -> dict[str, Any]:
+def findings_of(session: profiler_ext.Session, folder: Path) -> dict[str, Any]:
     """The findings of a session, which are kept in its folder, too."""
     answer = json.loads(answer_text(findings_answer(session)))
     (folder / "findings.json").write_text(json.dumps(answer, indent=1))
@@ -174,7 +190,7 @@ def _findings(session: profiler_ext.Session, folder: Path) -> dict[str, Any]:
 def found_again(row: dict[str, Any], out: Path) -> dict[str, Any]:
     """A row with the findings that the rules of today have in its recorded session."""
     folder = out / row["name"]
-    return row if "failure" in row else row | _findings(profiler_ext.load(folder), folder)
+    return row if "failure" in row else row | findings_of(profiler_ext.load(folder), folder)
 
 
 def main(name: str, is_tuned: bool, is_tiny: bool, out: Path) -> None:

@@ -124,6 +124,7 @@ class RegisteredGraph:
                 stored_kernels=(),
                 copied_inputs=(),
                 other_copied_inputs=(),
+                passed_inputs=(),
                 output_module=None,
                 gaps=(_FREED,),
             )

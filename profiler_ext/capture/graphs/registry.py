@@ -19,7 +19,8 @@ from profiler_ext.isolation.hook_protocols import identity
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.recall.generated_code import GeneratedCode
 from profiler_ext.recall.provenance_lookup import ReadyArtifact, TracedGraph, has_record
-from profiler_ext.records.provenance import GraphInstance, LibraryKernels
+from profiler_ext.recall.wrapper_calls import boundary_names
+from profiler_ext.records.provenance import GraphInstance, LibraryKernels, PassedInput
 from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.store import is_current
 from profiler_ext.torch_compat import calling, inductor, inputs, process
@@ -126,6 +127,21 @@ def _freshly_traced(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
     return TracedGraph(nodes, joint.id if joint else None, parameter_inputs=held)
 
 
+_Boundary = tuple[tuple[str, ...], tuple[str | None, ...]]
+
+
+def _passed_input(
+    passing: inputs.Passing, given: tuple[str, ...], writer: _Boundary
+) -> PassedInput | None:
+    taken, returned = writer
+    if passing.position >= len(given) or passing.output >= len(returned):
+        return None
+    name, output = given[passing.position], returned[passing.output]
+    if output is None or output in taken:  # it was passed on as it was
+        return None
+    return PassedInput(name, passing.graph, output, passing.bytes)
+
+
 CopiedInputs = tuple[tuple[str, ...], ...]
 """The inputs copied by each CUDA graph that one call recorded, in order."""
 
@@ -146,12 +162,17 @@ class Registry:
         self.call_target: dict[int, CallTarget] = {}
         self._unprofiled = library_calls.UnprofiledGraphs()
         self._copied: dict[int, list[CopiedInputs]] = {}
+        self._passed = inputs.PassedTensors()
+        self._passings: dict[int, dict[inputs.Passing, None]] = {}
+        self._called: dict[int, weakref.ref[Any]] = {}
+        self._boundaries: dict[int, _Boundary] = {}
         self._collected: deque[tuple[int, list[RegisteredGraph]]] = deque()
         self._recordings: WeakSet[object] = WeakSet()
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
         """The graph instances so far, with their graphs' records."""
+        self._guard.run("passed tensors", self._name_passed)
         return tuple(kept.instance for kept in tuple(self._graphs))
 
     @property
@@ -188,6 +209,9 @@ class Registry:
                 index = kept.about.index
                 self._unprofiled.end(index)
                 self._copied.pop(index, None)
+                self._passings.pop(index, None)
+                self._called.pop(index, None)
+                self._boundaries.pop(index, None)
                 self._shared.discard(index)
                 self.call_target.pop(index, None)
                 kept.release_graph()
@@ -254,6 +278,42 @@ class Registry:
         known = self._graphs[graph].instance
         if known.stored_kernels and not known.library_kernels:
             library_calls.store_library_kernels(known, ())
+
+    def keep_taken(self, artifact: Any, given: Any) -> int | None:
+        """Keep which inputs of a recorded call are outputs of calls before.
+
+        Returns the graph, if what the call returns is to be kept, too.
+        """
+        graph = self.index_of(artifact)
+        if graph is None or not self._passed.is_wanted(graph):
+            return None
+        self._called.setdefault(graph, weakref.ref(artifact))
+        if taken := self._passed.taken(given):
+            self._passings.setdefault(graph, {}).update(dict.fromkeys(taken))
+        return graph
+
+    def keep_returned(self, graph: int, outputs: Any) -> None:
+        """Keep what a recorded call of a graph returned."""
+        if isinstance(outputs, list | tuple):
+            self._passed.keep(graph, outputs)
+
+    def _name_passed(self) -> None:
+        """Name the passed tensors by the variables of the generated code."""
+        for graph, passings in tuple(self._passings.items()):
+            given, _ = self._boundary(graph)
+            passed = (
+                _passed_input(each, given, self._boundary(each.graph)) for each in tuple(passings)
+            )
+            self._graphs[graph].change(passed_inputs=tuple(filter(None, passed)))
+
+    def _boundary(self, graph: int) -> _Boundary:
+        """Return the variables of a graph's inputs and outputs, read once while it lives."""
+        known = self._boundaries.get(graph)
+        artifact = self._called[graph]() if graph in self._called else None
+        if known is None and artifact is not None:
+            source = inductor.wrapper_source(artifact) or ""
+            known = self._boundaries[graph] = boundary_names(source)
+        return known or ((), ())
 
     def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
         """Keep which inputs are copied by the CUDA graphs that one call of an artifact recorded."""

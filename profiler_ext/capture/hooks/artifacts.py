@@ -230,10 +230,14 @@ class ArtifactHooks:
 
     def _artifact_call(self, call: Observed) -> Observation:
         artifact = call["self"]
+        is_recording = process.profiler_is_on()
+        graph = self._registry.keep_taken(artifact, call["inputs"]) if is_recording else None
         if (instance := self._instance_to_profile(artifact)) is None:
             yield from self._collect_copied_inputs(artifact)
         else:
             yield from self._profile_call(artifact, instance)
+        if graph is not None:
+            self._registry.keep_returned(graph, call.result)
         if self.on_optimizer_graph is not None:
             instance = self._registry.optimizer_run_by(artifact)
             if instance is not None:

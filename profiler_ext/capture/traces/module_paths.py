@@ -31,7 +31,16 @@ def held_parameters(holder: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor
 
     Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_parameters``.
     """
-    for name, tensor in _entries(holder, "_parameters"):
+    yield from _tensors(holder, "_parameters")
+
+
+def held_buffers(holder: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the buffers that a module holds itself, without running user code."""
+    yield from _tensors(holder, "_buffers")
+
+
+def _tensors(holder: torch.nn.Module, attribute: str) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, tensor in _entries(holder, attribute):
         if issubclass(type(tensor), torch.Tensor):
             yield name, tensor
 

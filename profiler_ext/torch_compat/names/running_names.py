@@ -24,6 +24,15 @@ HISTORY_ENABLED = Member(
     "torch._C", "_cuda_isHistoryEnabled", "the settings that slow each op", is_of_gpu=True
 )
 
+_MEMORY = "the memory of recorded steps"
+RECORD_HISTORY = Member(
+    "torch.cuda.memory",
+    "_record_memory_history_impl",
+    _MEMORY,
+    takes=("enabled", "context", "stacks", "max_entries", "clear_history"),
+)
+MEMORY_SNAPSHOT = Member("torch.cuda.memory", "_snapshot", _MEMORY)
+
 _DYNAMO = "torch._dynamo.output_graph"
 LOCAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.local_scope", _MODULES)
 GLOBAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.global_scope", _MODULES)

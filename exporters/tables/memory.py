@@ -1,0 +1,92 @@
+"""The table of what is alive at the peak of device memory of each step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.exporters.tables.schema import COLUMNS, frame
+from profiler_ext.exporters.tables.selection import Selection
+from profiler_ext.exporters.tables.table import Table, gather
+from profiler_ext.memory.peak import AliveBlock, StepPeak, peaks_of
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.memory import CPU
+
+_OF_PLACE = (
+    *("file", "line", "function", "code", "module", "module_class", "phase", "aten_op", "gap"),
+)
+_KEYS = ("kind", "phase", "file", "line", "module", "aten_op", "kernel", "owner", "gap")
+_NAMES = (
+    *("rank", "step", "device", "kind", "owner", "phase", "file", "line", "function", "code"),
+    *("module", "module_class", "aten_op", "kernel", "evidence", "gap"),
+    *("blocks", "peak_bytes", "lifetime_ns", "at_phase", "at_file", "at_line"),
+)
+
+
+def by_memory(
+    analysis: Analysis,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+) -> Table:
+    """Return what is alive at the peak of each step and device, largest first.
+
+    ``peak_bytes`` of a step and device add up to the allocator's peak, ``max_memory_allocated`` of
+    the step; on the CPU to that of what Python held at the begin, and what the profiler saw since.
+    A row is of one line, module, op and owner; the phase is that of the allocation. Empty where no
+    memory was recorded.
+    """
+    selection = Selection(step, rank, phase)
+    selection.require_step(analysis)
+    is_chosen = selection.has_rank_of(analysis)
+    peaks = [each for each in peaks_of(analysis) if is_chosen and step in (None, each.step)]
+    own = analysis.recording.settings.rank
+    rows = [row for each in peaks for row in _rows(own, each) if phase in (None, row["phase"])]
+    every = np.arange(len(rows))
+    return frame(
+        {name: gather([row[name] for row in rows], every, COLUMNS[name].dtype) for name in _NAMES}
+    )
+
+
+def _rows(rank: int, peak: StepPeak) -> list[dict[str, Any]]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for block in peak.blocks:
+        values = _values(block)
+        groups[tuple(values[name] for name in _KEYS)].append(values)
+    device = None if peak.device == CPU else peak.device
+    sums = [
+        {
+            **values[0],
+            "rank": rank,
+            "step": peak.step,
+            "device": device,
+            "blocks": len(values),
+            "peak_bytes": sum(each["peak_bytes"] for each in values),
+            "lifetime_ns": max(_known(values), default=None),
+            "at_phase": peak.place.phase,
+            "at_file": peak.place.file,
+            "at_line": peak.place.line,
+        }
+        for values in groups.values()
+    ]
+    return sorted(sums, key=lambda row: -row["peak_bytes"])
+
+
+def _values(block: AliveBlock) -> dict[str, Any]:
+    return {
+        **{name: getattr(block.place, name) for name in _OF_PLACE},
+        "kind": block.kind,
+        "owner": block.name or None,
+        "kernel": block.kernel or None,
+        "evidence": block.evidence,
+        "peak_bytes": block.size_bytes,
+        "lifetime_ns": block.lifetime_ns,
+    }
+
+
+def _known(values: list[dict[str, Any]]) -> Iterator[int]:
+    return (each["lifetime_ns"] for each in values if each["lifetime_ns"] is not None)

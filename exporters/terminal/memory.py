@@ -1,0 +1,141 @@
+"""The peak of device memory in a terminal: where it is, then by kind, then by line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from profiler_ext.exporters.terminal.columns import Drawing, Name, Number, Row, number, table_of
+from profiler_ext.exporters.terminal.console import Group, RenderableType, Text
+from profiler_ext.exporters.views import summary
+from profiler_ext.exporters.views.formatting import (
+    middle,
+    path_end,
+    percent_text,
+    short_path,
+    start,
+)
+from profiler_ext.records.memory import MemoryGap, MemoryKind
+from profiler_ext.records.vocabulary import Phase
+
+_SIZE, _PART, _BLOCKS = 9, 6, 6
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a size: ``1.25 GiB``."""
+    for unit, size in _UNITS:
+        if abs(size_bytes) >= size:
+            value = size_bytes / size
+            return f"{value:.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
+    return f"{size_bytes} B"
+
+
+def memory_table(drawing: Drawing) -> RenderableType:
+    """Return the highest peak of each device: its kinds, and its lines."""
+    rows = summary.records(drawing.whole)
+    if not rows:
+        return Text("No memory was recorded: record with `profiler-ext run --memory`.")
+    parts: list[RenderableType] = []
+    for device in dict.fromkeys(row["device"] for row in rows):
+        own = [row for row in rows if row["device"] == device]
+        step = max({row["step"] for row in own}, key=lambda each: _total(own, each))
+        parts += _of_peak(drawing, [row for row in own if row["step"] == step])
+    return Group(*parts)
+
+
+def _moment(row: Row, drawing: Drawing) -> str:
+    """Return where in the step the peak is."""
+    file = row["at_file"]
+    place = "" if file is None else f" at {short_path(file, drawing.settings)}:{row['at_line']}"
+    return f"{Phase(row['at_phase']).label}{place}"
+
+
+def _total(rows: Sequence[Row], step: int) -> int:
+    return sum(row["peak_bytes"] for row in rows if row["step"] == step)
+
+
+def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
+    total = sum(row["peak_bytes"] for row in rows)
+    device = "the CPU" if rows[0]["device"] is None else f"device {rows[0]['device']}"
+    heading = f"Peak of {device}: {size_text(total)} ({total:,} bytes) in step {rows[0]['step']}"
+    heading += f", {_moment(rows[0], drawing)}"
+    kinds = _sums(rows, lambda row: row["kind"])
+    lines = _sums(rows, lambda row: _label(row, drawing))
+    shown = max(len(drawing.shown), 1)
+    left = lines[shown:]
+    return [
+        Text(heading, style="bold"),
+        Text(),
+        _table(drawing, kinds, total, "kind", [MemoryKind(name).label for name, _ in kinds], []),
+        Text(),
+        _table(
+            drawing,
+            lines[:shown],
+            total,
+            "line",
+            [name for name, _ in lines[:shown]],
+            [own[0]["code"] or "" for _, own in lines[:shown]],
+        ),
+        *([Text(f"({len(left):,} more)", style="dim")] if left else []),
+        Text(),
+    ]
+
+
+def _sums(rows: Iterable[Row], key: Callable[[Row], str]) -> list[tuple[str, list[Row]]]:
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return sorted(groups.items(), key=lambda each: -_bytes(each[1]))
+
+
+def _bytes(rows: Iterable[Row]) -> int:
+    return sum(row["peak_bytes"] for row in rows)
+
+
+def _label(row: Row, drawing: Drawing) -> str:
+    """Return the line of a row, or what holds it, or why there is none."""
+    if row["file"] is not None:
+        return f"{short_path(row['file'], drawing.settings)}:{row['line']}"
+    if row["gap"] == MemoryGap.HELD_BY_NAME or row["kind"] == MemoryKind.WORKSPACES:
+        return f"({MemoryKind(row['kind']).label})"
+    return f"({row['aten_op'] or _gap(row['gap'])})"
+
+
+def _gap(gap: str | None) -> str:
+    return MemoryGap(gap).label if gap in list(MemoryGap) else (gap or "no line")
+
+
+def _table(
+    drawing: Drawing,
+    groups: Sequence[tuple[str, list[Row]]],
+    total: int,
+    heading: str,
+    names: Sequence[str],
+    codes: Sequence[str],
+) -> RenderableType:
+    rows: list[Row] = [_row(own) for _, own in groups]
+    numbers: list[Number] = [
+        number("at peak", lambda row: size_text(row["peak_bytes"]), 0, _SIZE),
+        number("% peak", lambda row: percent_text(row["peak_bytes"], total), 0, _PART),
+        number("blocks", lambda row: f"{row['blocks']:,}", 1, _BLOCKS),
+    ]
+    columns = [Name(heading, names, path_end if codes else middle, 18)]
+    if codes:
+        columns.append(Name("code", codes, start, 14))
+        numbers.append(Number("kinds", 26, lambda row: Text(_cut(row["kinds"])), 2, justify="left"))
+    return table_of(rows, columns, numbers, drawing.console.width)
+
+
+def _cut(text: str) -> str:
+    return start(text, 26)
+
+
+def _row(rows: Sequence[Row]) -> dict[str, Any]:
+    kinds = _sums(rows, lambda row: row["kind"])
+    return {
+        "peak_bytes": _bytes(rows),
+        "blocks": sum(row["blocks"] for row in rows),
+        "kinds": ", ".join(MemoryKind(name).label for name, _ in kinds),
+    }

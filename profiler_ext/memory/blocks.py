@@ -1,0 +1,215 @@
+"""The blocks of memory over time: each with its birth and its end, and the peak of each step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.kineto.names import owners_reading
+from profiler_ext.records.analysis import Step
+from profiler_ext.records.events import Events, flag_rows
+from profiler_ext.records.memory import CPU, NO_STACK, MemoryRecord, OwnerKind
+
+BEFORE, NEVER = -(1 << 62), 1 << 62
+_FIRST_READING = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What held a block, as it was read."""
+
+    kind: OwnerKind
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """One allocation."""
+
+    device: int
+    address: int
+    size_bytes: int
+    born_ns: int  # ``BEFORE`` the recording
+    born_on: int = 0  # the system's id of the thread
+    freed_ns: int = NEVER
+    freed_on: int = 0
+    stack: int = NO_STACK  # of the record
+    pool: int = 0
+    owners: tuple[Owner, ...] = ()
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it was allocated before the recording."""
+        return self.born_ns == BEFORE
+
+    def is_alive(self, time_ns: int) -> bool:
+        """Tell whether it is allocated at a time."""
+        return self.born_ns <= time_ns < self.freed_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The peak of a step on a device."""
+
+    step: int
+    device: int
+    time_ns: int
+    peak_bytes: int  # by the allocator's own count, where it keeps one
+    blocks: tuple[Block, ...]  # those alive, the largest first
+    unseen_bytes: int  # that the allocator counts, and no block has
+
+
+class Timeline:
+    """All blocks of a record, and the bytes alive after each event of a device."""
+
+    def __init__(self, record: MemoryRecord, events: Events) -> None:
+        self.blocks: list[Block] = []
+        self._times: dict[int, list[int]] = defaultdict(list)
+        self._live: dict[int, list[int]] = defaultdict(list)
+        self._open: dict[tuple[int, int], Block] = {}
+        self._begin(record)
+        base: dict[int, int] = defaultdict(int)
+        for block in self.blocks:
+            base[block.device] += block.size_bytes
+        self.base_bytes = dict(base)
+        self._follow(record, base)
+        self._hold(record, events)
+
+    @property
+    def devices(self) -> list[int]:
+        """The devices that have memory, GPUs first."""
+        return sorted({each.device for each in self.blocks}, key=lambda each: (each == CPU, each))
+
+    def _begin(self, record: MemoryRecord) -> None:
+        base = record.base
+        rows = zip(base.device, base.address, base.size_bytes, base.pool, strict=True)
+        for device, address, size_bytes, pool in rows:
+            self._add(Block(device, address, size_bytes, BEFORE, pool=pool))
+        # The CPU's allocator keeps no list: there the base is what Python holds.
+        owners = record.owners
+        held = zip(owners.reading, owners.device, owners.address, owners.size_bytes, strict=True)
+        for reading, device, address, size_bytes in held:
+            if reading == _FIRST_READING and device == CPU and (device, address) not in self._open:
+                self._add(Block(device, address, size_bytes, BEFORE))
+
+    def _add(self, block: Block) -> None:
+        self.blocks.append(block)
+        self._open[block.device, block.address] = block
+
+    def _follow(self, record: MemoryRecord, base: dict[int, int]) -> None:
+        stacks, live = Stacks(record), dict(base)
+        events = record.events
+        rows = zip(
+            events.time_ns,
+            events.thread,
+            events.device,
+            events.address,
+            events.size_bytes,
+            events.allocated_bytes,
+            strict=True,
+        )
+        for time_ns, thread, device, address, size_bytes, counted_bytes in rows:
+            stack, pool = stacks.of_event(device, address, size_bytes > 0)
+            known = self._open.pop((device, address), None)
+            if known is not None:
+                known.freed_ns, known.freed_on = time_ns, thread
+                live[device] = live.get(device, 0) - known.size_bytes
+            if size_bytes > 0:
+                self._add(
+                    Block(device, address, size_bytes, time_ns, thread, stack=stack, pool=pool)
+                )
+                live[device] = live.get(device, 0) + size_bytes
+            self._times[device].append(time_ns)
+            self._live[device].append(live.get(device, 0) if device == CPU else counted_bytes)
+
+    def _hold(self, record: MemoryRecord, events: Events) -> None:
+        """Give each block those that held it at a reading."""
+        by_address: dict[tuple[int, int], list[Block]] = defaultdict(list)
+        for block in self.blocks:
+            by_address[block.device, block.address].append(block)
+        moments = {_FIRST_READING: BEFORE, **_moments(events)}
+        owners = record.owners
+        rows = zip(
+            owners.reading, owners.kind, owners.name, owners.device, owners.address, strict=True
+        )
+        for reading, kind, name, device, address in rows:
+            if reading in moments:
+                for block in by_address[device, address]:
+                    owner = Owner(kind, name)
+                    if block.is_alive(moments[reading]) and owner not in block.owners:
+                        block.owners = (*block.owners, owner)
+
+    def peak(self, step: Step, device: int) -> Peak:
+        """Return the peak of a step on a device."""
+        times, live = self._times[device], self._live[device]
+        first = int(np.searchsorted(times, step.cpu_start_ns, side="left"))
+        last = int(np.searchsorted(times, step.cpu_end_ns, side="right"))
+        base = self.base_bytes.get(device, 0)
+        # What is alive when the step begins counts, too.
+        values = [(live[at - 1] if at else base) for at in range(first, last + 1)]
+        best = first + int(np.argmax(values))
+        time_ns = times[best - 1] if best > first else step.cpu_start_ns
+        alive = [b for b in self.blocks if b.device == device and self._holds(b, best, time_ns)]
+        alive.sort(key=lambda each: -each.size_bytes)
+        peak_bytes = max(values)
+        seen_bytes = sum(each.size_bytes for each in alive)
+        return Peak(step.number, device, time_ns, peak_bytes, tuple(alive), peak_bytes - seen_bytes)
+
+    @staticmethod
+    def _holds(block: Block, best: int, time_ns: int) -> bool:
+        return block.is_alive(time_ns)
+
+
+class Stacks:
+    """The stack of each allocation that the profiler saw, by the allocator's own history.
+
+    Both list the same allocations and frees of a device in one order; the history has those of
+    threads that the profiler does not record, too.
+    """
+
+    def __init__(self, record: MemoryRecord) -> None:
+        history = record.history
+        self._entries: dict[int, list[tuple[int, bool, int, int]]] = defaultdict(list)
+        rows = zip(
+            history.device,
+            history.action,
+            history.address,
+            history.stack,
+            history.pool,
+            strict=True,
+        )
+        for device, action, address, stack, pool in rows:
+            if action in ("alloc", "free_requested"):
+                self._entries[device].append((address, action == "alloc", stack, pool))
+        self._next: dict[int, int] = defaultdict(int)
+
+    def of_event(self, device: int, address: int, is_alloc: bool) -> tuple[int, int]:
+        """Return the stack and the pool of the next event of a device."""
+        entries = self._entries.get(device, [])
+        for at in range(self._next[device], len(entries)):
+            if entries[at][:2] == (address, is_alloc):
+                self._next[device] = at + 1
+                return entries[at][2:]
+        return NO_STACK, 0
+
+
+def _moments(events: Events) -> dict[int, int]:
+    """Return when each reading of the owners was."""
+    marks = np.flatnonzero(flag_rows(events.name, lambda each: owners_reading(each) is not None))
+    return {_number(events.name[row]): events.end_at(row) for row in marks.tolist()}
+
+
+def _number(name: str) -> int:
+    number = owners_reading(name)
+    assert number is not None
+    return number
+
+
+def peaks(timeline: Timeline, steps: Sequence[Step]) -> Iterator[Peak]:
+    """Yield the peak of each step on each device."""
+    for device in timeline.devices:
+        for step in steps:
+            yield timeline.peak(step, device)

@@ -1,0 +1,365 @@
+"""The memory of a recording: the allocator's history, and who holds which storage."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from profiler_ext.capture.held_modules import HeldModules
+from profiler_ext.capture.traces.module_paths import held_buffers, held_parameters, join_path
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.kineto.names import owners_mark
+from profiler_ext.records import memory
+from profiler_ext.records.events import Trace
+from profiler_ext.records.memory import AllocatorState, MemoryRecord, OwnerKind, StackFrame
+from profiler_ext.torch_compat import device_memory, process
+
+MEMORY = "memory"
+"""The hook that records memory."""
+_EVENT = b'"[memory]"'
+_ALLOCATED = "active_allocated"
+Reading = tuple[OwnerKind, str, int, int, int]
+"""Kind, name, device, address and bytes."""
+
+
+class _Names:
+    """The names of what is known to hold memory, without keeping it alive."""
+
+    def __init__(self) -> None:
+        held = HeldModules()
+        tensors, self._optimizers = device_memory.alive()
+        self._optimizers = [weakref.ref(each) for each in self._optimizers]
+        self._parameters: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._buffers: dict[int, tuple[weakref.ref[Any], str]] = {}
+        for module in held.modules():
+            path = held.frames_of([module])[0]
+            own = "" if path is None else path.path
+            for name, each in held_parameters(module):
+                self._parameters.setdefault(id(each), (weakref.ref(each), join_path(own, name)))
+            for name, each in held_buffers(module):
+                self._buffers.setdefault(id(each), (weakref.ref(each), join_path(own, name)))
+        for at, reference in enumerate(self._optimizers):
+            self._add_groups(at, reference())
+        gradients = (each.grad for each in self._alive_parameters())
+        known = {id(each): each for each in (*tensors, *gradients) if each is not None}
+        self.cpu = _EndsOnCpu(known.values())
+        self.others = list(self._unnamed(tensors))
+
+    def _alive_parameters(self) -> Iterator[Any]:
+        for reference, _ in self._parameters.values():
+            if (parameter := reference()) is not None:
+                yield parameter
+
+    def _add_groups(self, at: int, optimizer: Any) -> None:
+        for number, group in enumerate(device_memory.groups_of(optimizer)):
+            for place, each in enumerate(group):
+                name = f"optimizer {at}, group {number}, parameter {place}"
+                self._parameters.setdefault(id(each), (weakref.ref(each), name))
+
+    def _unnamed(self, tensors: Iterable[Any]) -> Iterator[Reading]:
+        script = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
+        variables = {id(value): name for name, value in list(script.items())}
+        for each in tensors:
+            if id(each) in self._parameters or id(each) in self._buffers:
+                continue
+            what = device_memory.described(each)
+            variable = variables.get(id(each))
+            name = what if variable is None else f"{variable}, {what}"
+            for place in device_memory.storages(each):
+                yield OwnerKind.TENSOR, name, *place
+
+    def read(self) -> Iterator[Reading]:
+        """Yield who holds which storage now."""
+        for reference, name in self._parameters.values():
+            if (parameter := reference()) is not None:
+                yield from _reading(OwnerKind.PARAMETER, name, parameter)
+                yield from _reading(OwnerKind.GRADIENT, name, parameter.grad)
+        for reference, name in self._buffers.values():
+            yield from _reading(OwnerKind.BUFFER, name, reference())
+        for reference in self._optimizers:
+            if (optimizer := reference()) is not None:
+                yield from self._state(optimizer)
+
+    def _state(self, optimizer: Any) -> Iterator[Reading]:
+        for parameter, state in device_memory.states_of(optimizer):
+            _, name = self._parameters.get(id(parameter), (None, "a parameter"))
+            if isinstance(state, dict):
+                for key, value in state.items():
+                    if device_memory.is_tensor(value):
+                        yield from _reading(OwnerKind.OPTIMIZER_STATE, f"{key} of {name}", value)
+
+
+def _reading(kind: OwnerKind, name: str, tensor: Any) -> Iterator[Reading]:
+    if tensor is not None:
+        for place in device_memory.storages(tensor):
+            yield kind, name, *place
+
+
+class _EndsOnCpu:
+    """When CPU memory that was allocated before the recording is freed, which torch leaves out.
+
+    Source: ``c10/core/CPUAllocator.cpp``, ``ProfiledCPUMemoryReporter``: it reports the end of what
+    it saw begin. A storage ends with the last of its tensors.
+    """
+
+    def __init__(self, tensors: Iterable[Any]) -> None:
+        self.ends: list[tuple[int, int]] = []  # wall clock, address
+        self._left: Counter[int] = Counter()
+        self._references = [each for tensor in tensors for each in self._watched(tensor)]
+
+    def _watched(self, tensor: Any) -> Iterator[weakref.ref[Any]]:
+        for device, address, _ in device_memory.storages(tensor):
+            if device == memory.CPU:
+                self._left[address] += 1
+                yield weakref.ref(tensor, partial(self._end, address))
+
+    def _end(self, address: int, _: object) -> None:
+        self._left[address] -= 1
+        if not self._left[address]:
+            self.ends.append((time.time_ns(), address))
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._references.clear()
+
+
+class _OptimizerSteps:
+    """Calls back after each optimizer step; the hook stays for the process.
+
+    A recording begins and ends within torch's loop over such hooks, which raises in the program if
+    one is added or removed meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.reading: Callable[..., None] | None = None
+        self._hook: Any = None
+
+    def watch(self) -> None:
+        """Add the hook, once: with the profiler, before a recording."""
+        if self._hook is None:
+            self._hook = process.on_optimizer_step(self._stepped)
+
+    def _stepped(self, *_: Any) -> None:
+        if self.reading is not None:
+            self.reading()
+
+
+_OPTIMIZER_STEPS = _OptimizerSteps()
+
+
+@dataclass(eq=False)
+class RecordedMemory:
+    """The memory of the current recording, and then of the last one."""
+
+    guard: Guard
+    is_wanted: bool
+    _names: _Names | None = field(default=None, init=False)
+    _readings: list[list[Reading]] = field(default_factory=list, init=False)
+    _before: list[AllocatorState] = field(default_factory=list, init=False)
+    _after: list[AllocatorState] = field(default_factory=list, init=False)
+    _base: list[dict[str, Any]] = field(default_factory=list, init=False)
+    _end: dict[str, Any] = field(default_factory=dict, init=False)
+    _ends: list[tuple[int, int]] = field(default_factory=list, init=False)
+    _missing: list[str] = field(default_factory=list, init=False)
+    _has_history: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        """Watch the steps of optimizers."""
+        if self.is_wanted:
+            self.guard.run(MEMORY, _OPTIMIZER_STEPS.watch)
+
+    def begin(self) -> None:
+        """Record from here on."""
+        if not self.is_wanted:
+            return
+        _OPTIMIZER_STEPS.reading = self.guard.callback(MEMORY, self.read_owners)
+        self._missing, self._end = [], {}
+        self._names = names = _Names()
+        self._readings = [[*names.read(), *names.others]]
+        names.others = []
+        if device_memory.uses_cuda():
+            self._before = _states()
+            why = device_memory.why_no_history()
+            if why is None:
+                device_memory.begin_history()
+                self._has_history = True
+            else:
+                self._missing.append(why)
+            if device_memory.lists_blocks():
+                self._base = device_memory.snapshot()["segments"]
+
+    def read_owners(self, *_: Any) -> None:
+        """Read who holds which storage, at a mark in the trace."""
+        if self._names is not None and process.profiler_is_on():
+            with process.recording(owners_mark(len(self._readings))):
+                self._readings.append([*self._names.read()])
+
+    def end(self) -> None:
+        """End the recording."""
+        if self._names is not None:
+            self._names.cpu.stop()
+            self._ends = self._names.cpu.ends
+        self._names = None
+        try:
+            if self._has_history:
+                self._after = _states()
+                self._end = device_memory.snapshot()
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Record nothing any more."""
+        self._names = None
+        if self.is_wanted:
+            _OPTIMIZER_STEPS.reading = None
+        if self._has_history:
+            self._has_history = False
+            device_memory.end_history()
+
+    def take(self, trace: Trace) -> MemoryRecord | None:
+        """Return the record that belongs to a trace; once."""
+        if not self._readings:
+            return None
+        frames = _Stacks()
+        missing = list(self._missing)
+        made = MemoryRecord(
+            trace_base_ns=trace.base_ns,
+            events=_events(trace, missing, self._ends),
+            history=_history(self._end.get("device_traces", ()), frames, missing),
+            frames=tuple(frames.frames),
+            stacks=tuple(frames.stacks),
+            base=_blocks(self._base),
+            end=_blocks(self._end.get("segments", ())),
+            owners=_owners(self._readings),
+            before=tuple(self._before),
+            after=tuple(self._after),
+            missing=tuple(missing),
+        )
+        self._readings, self._base, self._end, self._ends = [], [], {}, []
+        return made
+
+
+def _states() -> list[AllocatorState]:
+    return [AllocatorState(*each) for each in device_memory.counts()]
+
+
+class _Arguments(msgspec.Struct):
+    address: int = msgspec.field(name="Addr")
+    size_bytes: int = msgspec.field(name="Bytes")
+    allocated_bytes: int = msgspec.field(name="Total Allocated")
+    device_type: int = msgspec.field(name="Device Type")
+    device: int = msgspec.field(name="Device Id")
+
+
+class _Event(msgspec.Struct):
+    ts: float
+    tid: int
+    args: _Arguments
+
+
+_KNOWN_DEVICES = {0: "cpu", 1: "cuda"}  # ``c10/core/DeviceType.h``
+
+
+def _events(
+    trace: Trace, missing: list[str], ends: Iterable[tuple[int, int]]
+) -> memory.MemoryEvents:
+    """Return the profiler's events of memory, and ends that it leaves out, in order of time."""
+    decoder = msgspec.json.Decoder(_Event)
+    raw = (each for each in trace.raw.at(np.arange(len(trace.raw))) if _EVENT in each)
+    thread = threading.main_thread().native_id or 0
+    more = [
+        _Event((wall_ns - trace.base_ns) / 1e3, thread, _Arguments(address, 0, 0, 0, memory.CPU))
+        for wall_ns, address in ends
+    ]
+    events = sorted((*map(decoder.decode, raw), *more), key=lambda each: each.ts)
+    if not events:
+        missing.append("torch.profiler reported none, as it does where it records every thread")
+    known = [each for each in events if each.args.device_type in _KNOWN_DEVICES]
+    if len(known) < len(events):
+        missing.append("devices other than CPU and CUDA are left out")
+    return memory.MemoryEvents(
+        tuple(round(each.ts * 1e3) for each in known),
+        tuple(each.tid for each in known),
+        tuple(each.args.device if each.args.device_type else memory.CPU for each in known),
+        tuple(each.args.address for each in known),
+        tuple(each.args.size_bytes for each in known),
+        tuple(each.args.allocated_bytes for each in known),
+    )
+
+
+class _Stacks:
+    def __init__(self) -> None:
+        self.frames: dict[StackFrame, int] = {}
+        self.stacks: dict[tuple[int, ...], int] = {}
+
+    def index(self, frames: Iterable[dict[str, Any]]) -> int:
+        """Return the number of a stack, which may be new."""
+        named = [StackFrame(each["filename"], each["line"], each["name"]) for each in frames]
+        if not named:
+            return memory.NO_STACK
+        stack = tuple(self.frames.setdefault(each, len(self.frames)) for each in named)
+        return self.stacks.setdefault(stack, len(self.stacks))
+
+
+def _history(
+    traces: Iterable[list[dict[str, Any]]], stacks: _Stacks, missing: list[str]
+) -> memory.AllocatorHistory:
+    rows: list[tuple[Any, ...]] = []
+    for device, entries in enumerate(traces):
+        if len(entries) >= device_memory.MAX_ENTRIES:
+            missing.append(f"device {device} has more allocations and frees than are kept")
+        rows += (
+            (
+                device,
+                each["action"],
+                each.get("addr", 0),
+                each["size"],
+                each["stream"],
+                each["time_us"],
+                _pool(each.get("pool_id")),
+                stacks.index(each.get("frames", ())),
+            )
+            for each in entries
+        )
+    return (
+        memory.AllocatorHistory(*map(tuple, zip(*rows, strict=True)))
+        if rows
+        else (memory.AllocatorHistory())
+    )
+
+
+def _pool(number: Any) -> int:
+    """Return one number of a pool's two, of which one is 0; those of the program are negative."""
+    graph, program = number or (0, 0)
+    return int(graph) or -int(program)
+
+
+def _blocks(segments: Iterable[dict[str, Any]]) -> memory.Blocks:
+    rows = [
+        (
+            segment["device"],
+            block["address"],
+            block["size"],
+            segment["stream"],
+            _pool(segment.get("segment_pool_id")),
+        )
+        for segment in segments
+        for block in segment["blocks"]
+        if block["state"] == _ALLOCATED
+    ]
+    return memory.Blocks(*map(tuple, zip(*rows, strict=True))) if rows else memory.Blocks()
+
+
+def _owners(readings: list[list[Reading]]) -> memory.Owners:
+    rows = [(number, *each) for number, reading in enumerate(readings) for each in reading]
+    return memory.Owners(*map(tuple, zip(*rows, strict=True))) if rows else memory.Owners()

@@ -1,0 +1,140 @@
+"""The peaks of recorded H100 steps: the allocator's own count, and sizes that tell the line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from profiler_ext.memory.peak import AliveBlock, StepPeak, peaks_of
+from profiler_ext.records.memory import BirthEvidence, MemoryGap, MemoryKind
+from profiler_ext.sessions.session import Session, load
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "h200" / "memory"
+# ``torch.cuda.max_memory_allocated()`` of the steps, as the program printed them; in the first
+# recorded step of the Llama a frame of ours still held the batch before it.
+PEAKS = {
+    "gpt_eager": (537_559_040, 537_559_040, 537_559_040),
+    "gpt_compiled": (423_486_464, 423_486_464, 423_486_464),
+    "gpt_graphs": (215_861_760, 215_861_760, 215_861_760),
+    "llama_compiled": (504_564_224, 504_543_232, 504_543_232),
+}
+every_program = pytest.mark.parametrize("name", PEAKS)
+
+
+@lru_cache
+def recorded(name: str) -> Session:
+    return load(RECORDED / f"{name}.session.pt.trace.json.gz")
+
+
+def peaks(name: str) -> tuple[StepPeak, ...]:
+    return tuple(each for each in peaks_of(recorded(name).analysis) if each.device == 0)
+
+
+@every_program
+def test_the_peak_is_the_allocators_to_the_byte(name: str) -> None:
+    assert tuple(each.peak_bytes for each in peaks(name)) == PEAKS[name]
+
+
+@every_program
+def test_the_blocks_add_up_to_the_peak(name: str) -> None:
+    for peak in peaks(name):
+        assert sum(each.size_bytes for each in peak.blocks) == peak.peak_bytes
+        assert all(each.place.gap != MemoryGap.UNSEEN for each in peak.blocks)
+    table = recorded(name).columns("by_memory")
+    for step, expected in zip((5, 6, 7), PEAKS[name], strict=True):
+        rows = [row for row in table.records() if (row["step"], row["device"]) == (step, 0)]
+        assert sum(row["peak_bytes"] for row in rows) == expected
+
+
+@every_program
+def test_99_percent_has_a_kind_and_a_line_or_an_owner(name: str) -> None:
+    for peak in peaks(name):
+        known = [
+            each
+            for each in peak.blocks
+            if each.kind is not MemoryKind.OTHER and (each.place.line or each.name)
+        ]
+        assert sum(each.size_bytes for each in known) >= 0.99 * peak.peak_bytes
+
+
+@pytest.mark.parametrize("name", ["gpt_eager", "gpt_compiled", "llama_compiled"])
+def test_parameters_and_optimizer_state_are_those_of_the_model(name: str) -> None:
+    sums = Counter[MemoryKind]()
+    for block in peaks(name)[-1].blocks:
+        sums[block.kind] += block.size_bytes
+    expected = {  # of blocks, which are rounded up
+        "gpt_eager": (53_664_768, 109_976_064),
+        "gpt_compiled": (53_664_768, 110_941_184),
+        "llama_compiled": (39_864_320, 80_390_656),
+    }
+    assert (sums[MemoryKind.PARAMETERS], sums[MemoryKind.OPTIMIZER]) == expected[name]
+    assert sums[MemoryKind.WORKSPACES] == 2 * (32 << 20)
+
+
+ROWS, WIDTH, WORDS, HEADS, TIME = 7 * 251, 384, 8009, 6, 251
+HIDDEN = ROWS * WIDTH
+# Of the GPT by its source: the sizes of all that a line can make, forward and backward, in bytes
+OF_LINE = {
+    16: (  # q, k, v = self.qkv(self.n1(x))...
+        *(ROWS * 4, HIDDEN * 2, HIDDEN * 4, 3 * HIDDEN * 2, 3 * WIDTH * WIDTH * 2, 3 * WIDTH * 2),
+    ),
+    17: (HIDDEN * 2, 7 * HEADS * TIME * 4, 16, 8),  # scaled_dot_product_attention
+    18: (HIDDEN * 2, HIDDEN * 4, HIDDEN, WIDTH * WIDTH * 2, WIDTH * 2),  # x + drop(out(...))
+    19: (*(ROWS * 4, HIDDEN * 2, HIDDEN * 4, 4 * HIDDEN * 2, 4 * WIDTH * WIDTH * 2),),  # up(n2(x))
+    20: (4 * HIDDEN * 2, 4 * HIDDEN * 4),  # F.gelu(h)
+    21: (HIDDEN * 2, HIDDEN * 4, HIDDEN, 4 * WIDTH * WIDTH * 2, WIDTH * 2),  # x + drop(down(h))
+    30: (HIDDEN * 4, TIME * WIDTH * 4),  # self.tok(x) + self.pos(self.at)
+    33: (  # logits = self.head(self.norm(h))
+        *(ROWS * 4, HIDDEN * 2, HIDDEN * 4, WORDS * WIDTH * 2, ROWS * WORDS * 2),
+        # As Inductor pads them for the tensor cores: rows to 1760, words to 8016, strides to 8064
+        *(8016 * WIDTH * 2, 1760 * WIDTH * 2, (1759 * 8064 + 8016) * 2),
+    ),
+    34: (ROWS * WORDS * 4, ROWS * WORDS * 2, ROWS * 4, 4),  # F.cross_entropy
+    40: (ROWS * 8,),
+    41: (ROWS * 8,),
+    45: (4,),
+}
+
+
+def _fits(block: AliveBlock, size_bytes: int) -> bool:
+    """The allocator rounds up to 512 bytes; a large block keeps a rest of up to a mebibyte."""
+    rest = block.size_bytes - size_bytes
+    return 0 <= rest < 512 + ((1 << 20) if size_bytes > 1 << 20 else 0)
+
+
+@pytest.mark.parametrize("name", ["gpt_eager", "gpt_compiled"])
+def test_sizes_are_those_that_the_line_makes(name: str) -> None:
+    for peak in peaks(name):
+        lined = [each for each in peak.blocks if each.place.line is not None]
+        assert len(lined) == {"gpt_eager": 96, "gpt_compiled": 88}[name]
+        for block in lined:
+            assert block.place.line is not None and block.place.file is not None
+            assert block.place.file.endswith("memory47_program.py")
+            sizes = OF_LINE[block.place.line]
+            assert any(_fits(block, size) for size in sizes), (block.place.line, block.size_bytes)
+
+
+def test_a_block_of_a_graph_has_the_wrappers_line() -> None:
+    blocks = peaks("gpt_compiled")[-1].blocks
+    found = Counter(each.evidence for each in blocks if each.kernel)
+    assert set(found) == {BirthEvidence.WRAPPER_LINE}
+    assert all(each.buffer for each in blocks if each.kernel.startswith("triton"))
+
+
+def test_what_graph_replays_use_is_not_in_the_allocators_count() -> None:
+    peak = peaks("gpt_graphs")[-1]
+    assert peak.place.phase == "optimizer"
+    assert not any(each.kind is MemoryKind.SAVED for each in peak.blocks)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_screen_says_where_the_peak_is_and_fits(width: int) -> None:
+    lines = recorded("gpt_compiled").report("memory", width=width).splitlines()
+    text = " ".join(lines)
+    assert "Peak of device 0: 404 MiB (423,486,464 bytes) in step 5, backward at" in text
+    assert "saved activations 148 MiB 36.5% 74" in " ".join(text.split())
+    assert "(workspaces) 64 MiB 15.8% 2" in " ".join(text.split())
+    assert all(len(line) <= width for line in lines)

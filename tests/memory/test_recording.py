@@ -1,0 +1,141 @@
+"""Memory as it is recorded here: on the CPU, with sizes that tell which line they are of."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+import profiler_ext
+from profiler_ext.errors import TraceError
+from profiler_ext.memory import file
+from profiler_ext.memory.peak import AliveBlock, peaks_of
+from profiler_ext.records.memory import MemoryGap, MemoryKind
+from profiler_ext.sessions.session import Session, load
+from profiler_ext.torch_compat.other_threads import other_threads
+from tests import compiling
+
+BATCH, WIDE, NARROW = 127, 1009, 509
+
+
+def steps(count: int, **options: bool) -> Session:
+    """Train a model whose sizes are prime."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, WIDE), torch.nn.Sigmoid())
+    model.append(torch.nn.Linear(WIDE, NARROW))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=count)
+    with profiler_ext.profile(schedule=schedule, strict=True, **options) as prof:
+        for _ in range(count + 2):
+            batch = torch.randn(BATCH, 64)
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+            prof.step()
+    return prof.session
+
+
+assert compiling  # it imports the compiler, which warns of itself
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    yield steps(2, memory=True)
+    profiler_ext.disable()
+
+
+def blocks(session: Session) -> tuple[AliveBlock, ...]:
+    return peaks_of(session.analysis)[-1].blocks
+
+
+def sizes(session: Session, kind: MemoryKind) -> list[int]:
+    return sorted(each.size_bytes for each in blocks(session) if each.kind is kind)
+
+
+def test_parameters_and_state_have_their_names_and_sizes(session: Session) -> None:
+    weights = sorted([64 * WIDE * 4, WIDE * 4, WIDE * NARROW * 4, NARROW * 4])
+    assert sizes(session, MemoryKind.PARAMETERS) == weights
+    named = {each.name: each for each in blocks(session) if each.kind is MemoryKind.OPTIMIZER}
+    assert named["exp_avg of 2.weight"].size_bytes == WIDE * NARROW * 4
+    assert named["exp_avg of 2.weight"].place.module == "2"
+    assert named["exp_avg of 2.weight"].place.gap == MemoryGap.HELD_BY_NAME
+    assert len(named) == 4 * 3
+
+
+def test_every_step_has_the_same_peak_and_its_blocks_add_up(session: Session) -> None:
+    first, second = peaks_of(session.analysis)
+    assert first.peak_bytes == second.peak_bytes
+    for peak in first, second:
+        assert sum(each.size_bytes for each in peak.blocks) == peak.peak_bytes
+
+
+def test_gradients_are_of_the_parameters_size(session: Session) -> None:
+    found = sizes(session, MemoryKind.GRADIENTS)
+    assert found == sizes(session, MemoryKind.PARAMETERS)  # the peak is in the optimizer's step
+    assert peaks_of(session.analysis)[-1].place.phase == "optimizer"
+
+
+def test_without_the_option_nothing_is_recorded_or_written(tmp_path: Path) -> None:
+    plain = steps(1)
+    assert plain.recording.memory is None and len(plain.columns("by_memory")) == 0
+    plain.save(tmp_path)
+    assert not (tmp_path / file.FILE_NAME).exists()
+    assert b"[memory]" not in b"".join(plain.recording.trace.raw[at] for at in range(50))
+
+
+def test_a_session_is_read_with_its_memory_and_saved_without(
+    session: Session, tmp_path: Path
+) -> None:
+    session.save(tmp_path)
+    read = load(tmp_path)
+    assert read.recording.memory == session.recording.memory
+    assert read.columns("by_memory").records() == session.columns("by_memory").records()
+    steps(1).save(tmp_path)
+    assert not (tmp_path / file.FILE_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"no gzip", "is no memory record of this session"),
+        (gzip.compress(b"{}"), "missing required field"),
+        (gzip.compress(b'{"version": 9, "memory": {}}'), "by a newer profiler-ext"),
+        (gzip.compress(b'{"version": 1, "memory": {"trace_base_ns": 1}}'), "it is of another"),
+        (gzip.compress(b'{"version": 1')[:-9], "it is cut off"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_a_sentence(
+    session: Session, tmp_path: Path, content: bytes, why: str
+) -> None:
+    session.save(tmp_path)
+    (tmp_path / file.FILE_NAME).write_bytes(content)
+    with pytest.raises(TraceError, match=why):
+        load(tmp_path)
+
+
+def test_a_recording_that_begins_keeps_no_local_of_the_program() -> None:
+    def step() -> weakref.ref[torch.Tensor]:
+        local = torch.ones(3)
+        other_threads()
+        return weakref.ref(local)
+
+    gc.disable()
+    try:
+        assert step()() is None
+    finally:
+        gc.enable()
+
+
+def test_columns_of_different_length_are_refused(session: Session, tmp_path: Path) -> None:
+    session.save(tmp_path)
+    path = tmp_path / file.FILE_NAME
+    plain = msgspec.json.decode(gzip.decompress(path.read_bytes()))
+    plain["memory"]["events"]["device"].pop()
+    path.write_bytes(gzip.compress(msgspec.json.encode(plain)))
+    with pytest.raises(TraceError, match="different lengths"):
+        load(tmp_path)

@@ -1,0 +1,1 @@
+"""Steps with kernels that could be one, each beside its remedied form."""
