@@ -316,16 +316,31 @@ class Facts:
         duration_ns, call = self.analysis.recording.trace.events.duration_ns, self.pace.call
         return np.where(call == critical_path.NO_ROW, 0, duration_ns[np.maximum(call, 0)])
 
-    def removed_per_step_ns(self, launches: Ints) -> int:
+    def removed_per_step_ns(self, launches: Ints, *, leaving: bool = False) -> int:
         """Return how much shorter the step would be without launches and the Python before them."""
+        # leaving: the Python after them goes, too, until the op of the next launch
         # A replay tells where the device waits for the CPU only now and then
         if self.replay is None or self.pace.is_critical[launches].all():
             spent_ns = self.removal_saving_ns(launches, with_python=True)
             return self.median_per_step(launches, spent_ns)
         kept = self.replay.unchanged
+        if leaving:
+            after, part = self._after(launches)
+            kept.cpu[after] = part
         kept.cpu[launches] = kept.busy[launches] = 0
         slowdown = self.training.slowdown
         return max(self.replay.step_ns(slowdown) - self.replay.step_ns(slowdown, kept), 0)
+
+    def _after(self, launches: Ints) -> tuple[Ints, critical_path.Floats]:
+        """Return what the CPU launched next, and the part of its time until then in that op."""
+        enqueued_ns, op = self.pace.enqueued_ns, self.launches.op_event
+        rows = np.argsort(enqueued_ns, kind="stable")
+        is_own = np.isin(rows, launches)
+        at = np.flatnonzero(is_own[:-1] & ~is_own[1:] & ~np.ma.getmaskarray(op)[rows[1:]]) + 1
+        until_ns, since_ns = enqueued_ns[rows[at]], enqueued_ns[rows[at - 1]]
+        begin_ns = self.analysis.recording.trace.events.start_ns[op[rows[at]].filled(0)]
+        in_op_ns = until_ns - np.clip(begin_ns, since_ns, until_ns)
+        return rows[at], in_op_ns / np.maximum(until_ns - since_ns, 1)
 
     def idle_before(self, launches: Ints) -> Ints:
         """Return the rows of the idle pieces that ended with one of these launches."""

@@ -133,6 +133,19 @@ def test_a_checkpoint_is_reported_by_the_library_calls_that_run_again() -> None:
     assert only(recompute.RULE, made).est_saving_ns == 800 * US
 
 
+def test_a_checkpoint_costs_the_python_that_leaves_it_too() -> None:
+    script = Script()
+    for _ in range(3):
+        for _ in range(20):
+            script.launch("nvjet_sm90_tst_128x64", 2 * US, op="aten::mm")
+            script.now_ns += 90 * US
+            script.launch("vectorized_elementwise_kernel", 2 * US, op="aten::mul")
+        script.end_step()
+    made = placed(script.analysis(), mm={"phase": Phase.RECOMPUTE})
+    # Of 110 us of each round the next op's 10 us are left, all 1.45 times as fast unrecorded
+    assert only(recompute.RULE, made).est_saving_ns == pytest.approx(20 * 100 * US / 1.45, rel=0.05)
+
+
 def test_what_the_compiler_recomputes_in_its_own_kernels_is_none() -> None:
     made = placed(step("triton_poi_fused_gelu_0"), mm={"phase": Phase.RECOMPUTE})
     kinds = interned(["triton"] * len(made.launches))

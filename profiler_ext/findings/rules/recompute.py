@@ -28,7 +28,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return ()
     forward = np.flatnonzero(facts.in_steps(facts.launches.phase.where(Phase.FORWARD)))
     forward_ns = facts.median_per_step(forward, facts.launches.duration_ns[forward])
-    removal_saving_ns = facts.removed_per_step_ns(recomputed)
+    removal_saving_ns = facts.removed_per_step_ns(recomputed, leaving=True)
     return (
         Candidate(
             summary="activation-checkpoint recomputation",
@@ -66,7 +66,8 @@ RULE = Rule(
     remedy="If memory is left, checkpoint fewer layers. A selective policy keeps the results of "
     "matrix products and recomputes the rest: most of the memory for little of the time.",
     saving="Time of the recomputed launches; if the CPU is behind, how much shorter the step is in "
-    "a replay without them: what no checkpoint at all would save. The trace does not show how much "
+    "a replay without them, and without the Python that leaves each checkpoint: what no checkpoint "
+    "at all would save. The trace does not show how much "
     "memory it would need, so check whether it fits.",
     judge=_judge,
 )
