@@ -108,6 +108,7 @@ def test_a_session_is_read_with_its_memory_and_saved_without(
         (gzip.compress(b'{"version": 1, "memory": {"trace_base_ns": 1}}'), "it is of another"),
         (gzip.compress(b'{"version": 1')[:-9], "it is cut off"),
     ],
+    ids=["other", "empty", "newer", "another", "cut"],  # gzip writes the time
 )
 def test_a_damaged_file_is_refused_in_a_sentence(
     session: Session, tmp_path: Path, content: bytes, why: str
