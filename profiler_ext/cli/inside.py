@@ -133,6 +133,7 @@ def _measured(options: argparse.Namespace, program: Program) -> tuple[Result, li
     from profiler_ext.exporters.formats import FILE_NAME as SESSION
     from profiler_ext.file_io import temporary_folder
     from profiler_ext.inside.child import Result, Task
+    from profiler_ext.records.stored import known
 
     options.output.mkdir(parents=True, exist_ok=True)
     log = options.output / "inside.log"
@@ -151,7 +152,7 @@ def _measured(options: argparse.Namespace, program: Program) -> tuple[Result, li
         )
         print_message(f"records {' '.join(task.words)} with an empty compile cache")
         path = _run("profiler_ext.inside.child", task, folder, log, options.timeout)
-        result = msgspec.json.decode(path.read_bytes(), type=Result)
+        result = msgspec.json.decode(path.read_bytes(), type=known(Result))
         if result.error:
             raise UsageError(f"{result.error}; what the script printed is in {log}")
         notes = _sampled(options, task, result, folder) if samples else []
@@ -168,6 +169,7 @@ def _sampled(
     import msgspec
 
     from profiler_ext.inside.sampling import SamplingResult, SamplingTask
+    from profiler_ext.records.stored import known
 
     (folder / "samples").mkdir()
     task = SamplingTask(
@@ -181,7 +183,7 @@ def _sampled(
     print_message("runs it again, to sample the program counter")
     log = options.output / "inside_samples.log"
     path = _run("profiler_ext.inside.sampling", task, folder, log, options.timeout)
-    sampled = msgspec.json.decode(path.read_bytes(), type=SamplingResult)
+    sampled = msgspec.json.decode(path.read_bytes(), type=known(SamplingResult))
     if sampled.error and not result.kernels:
         raise UsageError(f"{sampled.error}; what the script printed is in {log}")
     result.kernels += sampled.kernels
