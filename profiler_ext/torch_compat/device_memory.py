@@ -83,8 +83,9 @@ def storages(tensor: torch.Tensor) -> Iterator[tuple[int, int, int]]:
         tensor, "__tensor_flatten__"
     ):
         names, _ = tensor.__tensor_flatten__()
-        for name in names:
-            yield from storages(getattr(tensor, name))
+        for name in names:  # the mesh of a DTensor is among them from torch 2.13 on
+            if is_tensor(inner := getattr(tensor, name)):
+                yield from storages(inner)
         return
     if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda"):
         return

@@ -19,6 +19,7 @@ from profiler_ext.memory import file
 from profiler_ext.memory.peak import AliveBlock, peaks_of
 from profiler_ext.records.memory import MemoryGap, MemoryKind
 from profiler_ext.sessions.session import Session, load
+from profiler_ext.torch_compat import device_memory
 from profiler_ext.torch_compat.other_threads import other_threads
 from tests import compiling
 
@@ -144,3 +145,13 @@ def test_columns_of_different_length_are_refused(session: Session, tmp_path: Pat
     path.write_bytes(gzip.compress(msgspec.json.encode(plain)))
     with pytest.raises(TraceError, match="different lengths"):
         load(tmp_path)
+
+
+def test_a_wrapper_has_the_storages_of_the_tensors_that_it_holds() -> None:
+    class Wrapper(torch.Tensor):
+        def __tensor_flatten__(self) -> tuple[list[str], None]:
+            return ["held", "mesh"], None
+
+    wrapper = torch.empty(0).as_subclass(Wrapper)
+    wrapper.held, wrapper.mesh = torch.ones(6), object()  # type: ignore[attr-defined]
+    assert [size for *_, size in device_memory.storages(wrapper)] == [24]
