@@ -10,6 +10,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -19,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
-from profiler_ext.errors import OutputError, StdoutClosedError
+from profiler_ext.errors import OutputError, StdoutClosedError, UsageError
 from profiler_ext.printable import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from profiler_ext.exporters.json_output.documents import Answer
     from profiler_ext.exporters.terminal.console import Console
+    from profiler_ext.run.program import Program
 
 _WIDTH = 80  # help is no wider, however wide the terminal is
 _NAMES_WIDTH = 24
@@ -49,6 +51,8 @@ STATUSES = {
 }
 DEFAULT = "(default: %(default)s)"
 FOLDER = Path("profile_out")  # of the last run
+
+_PYTHON = re.compile(r"python[\d.]*")
 
 
 def write(text: str) -> None:
@@ -326,3 +330,28 @@ def add_roots(parser: argparse._ActionsContainer) -> None:
         metavar="DIR",
         help="also show source from this folder, besides the working folder and Python's library",
     )
+
+
+def script_words(program: Sequence[str], example: str) -> list[str]:
+    """Return the words after ``--`` without a leading ``python``; ``example`` shows the command."""
+    words = list(program)
+    if words and _PYTHON.fullmatch(Path(words[0]).name):
+        del words[0]
+    if not words:
+        raise UsageError(f"name the script after --: {example} -- train.py")
+    return words
+
+
+def checked_program(words: Sequence[str], options: argparse.Namespace) -> Program:
+    """Return the program of a script's words, once it, ``--step-on`` and the folder are checked."""
+    from profiler_ext.run.program import Program
+    from profiler_ext.run.request import Request, StepOn
+
+    is_module = words[0] == "-m"
+    program = Program(words[is_module], tuple(words[is_module + 1 :]), is_module)
+    try:
+        step_on = StepOn.parsed(options.step_on) if options.step_on else StepOn()
+    except ValueError:
+        raise UsageError(f"--step-on {options.step_on} is not understood; see run --help") from None
+    Request(program, options.output, step_on=step_on).check()
+    return program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -18,14 +17,15 @@ from profiler_ext.cli.common import (
     Parser,
     add_folder,
     add_format,
+    checked_program,
     positive_int,
     print_answer,
     print_line,
     print_message,
+    script_words,
 )
 from profiler_ext.errors import UsageError
 from profiler_ext.run.program import Program
-from profiler_ext.run.request import Request, StepOn
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.json_output.documents import InsideAnswer
@@ -37,7 +37,6 @@ HELP = "measure which fused line takes a kernel's time"
 _MOST, _LIMIT_S, _TIMEOUT_S = 10, 120.0, 1800.0
 _ROUTES = {"knock-out": (True, False), "samples": (False, True), "both": (True, True)}
 """Whether a route measures by knock-out, and by samples."""
-_PYTHON = re.compile(r"python[\d.]*")
 _WIDTH = 120
 
 
@@ -107,23 +106,10 @@ def _inside(options: argparse.Namespace) -> int:
 
 def _program(options: argparse.Namespace) -> Program:
     """Read the words after ``--``, and check the options."""
-    words = list(options.program)
-    if words and _PYTHON.fullmatch(Path(words[0]).name):
-        del words[0]
-    if not words:
-        raise UsageError(
-            f"name the script after --: profiler-ext inside {options.name} -- train.py"
-        )
+    words = script_words(options.program, f"profiler-ext inside {options.name}")
     if Path(words[0]).name == "torchrun":
         raise UsageError("inside measures one process; give the script itself, without torchrun")
-    is_module = words[:1] == ["-m"]
-    program = Program(words[is_module], tuple(words[is_module + 1 :]), is_module)
-    try:
-        step_on = StepOn.parsed(options.step_on) if options.step_on else StepOn()
-    except ValueError:
-        raise UsageError(f"--step-on {options.step_on} is not understood; see run --help") from None
-    Request(program, options.output, step_on=step_on).check()
-    return program
+    return checked_program(words, options)
 
 
 def _measured(options: argparse.Namespace, program: Program) -> tuple[Result, list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,15 +14,15 @@ from profiler_ext.cli.common import (
     Parser,
     add_folder,
     add_format,
+    checked_program,
     positive_int,
     print_answer,
     print_line,
     print_message,
+    script_words,
     write,
 )
 from profiler_ext.errors import UsageError
-from profiler_ext.run.program import Program
-from profiler_ext.run.request import Request, StepOn
 from profiler_ext.signals import SignalReceivedError
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 HELP = "measure what a change would win, with and without it"
 
 _STEPS, _PAIRS, _TIMEOUT_S = 10, 6, 600.0
-_PYTHON = re.compile(r"python[\d.]*")
 
 
 def add_options(parser: Parser) -> None:
@@ -198,25 +196,14 @@ def _script(options: argparse.Namespace) -> Script:
 
     if options.pairs < 2:
         raise UsageError("--pairs takes 2 or more: one run of each says nothing of their spread")
-    words = list(options.program)
-    if words and _PYTHON.fullmatch(Path(words[0]).name):
-        del words[0]
-    if not words:
-        names = "".join(f"{each} " for each in options.remedies if not each.endswith(".py"))
-        raise UsageError(f"name the script after --: profiler-ext try {names}-- train.py")
+    names = "".join(f" {each}" for each in options.remedies if not each.endswith(".py"))
+    words = script_words(options.program, f"profiler-ext try{names}")
     is_launched = Path(words[0]).name == "torchrun"
     launcher: tuple[str, ...] = ()
     if is_launched:
         launcher, words = parsed_launcher(words[1:])
-    is_module = words[:1] == ["-m"]
-    program = Program(words[is_module], tuple(words[is_module + 1 :]), is_module)
-    try:
-        step_on = StepOn.parsed(options.step_on) if options.step_on else StepOn()
-    except ValueError:
-        raise UsageError(f"--step-on {options.step_on} is not understood; see run --help") from None
-    Request(program, options.output, step_on=step_on).check()
     return Script(
-        program,
+        checked_program(words, options),
         launcher,
         is_launched,
         options.step_on,
