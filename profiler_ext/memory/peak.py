@@ -211,12 +211,18 @@ _KIB = 1 << 10
 
 
 def _workspace_bytes(device: Device) -> int:
+    return workspace_bytes(dict(device.properties).get("computeMajor", ""))
+
+
+def workspace_bytes(major: str) -> int:
     """Return the size of a cuBLAS workspace, unless the program sets another.
 
     Source: ``aten/src/ATen/cuda/CUDABlas.cpp`` and ``CublasHandlePool.cpp``,
     ``parseChosenWorkspaceSize``.
+
+    Args:
+        major: the first number of the device's compute capability.
     """
-    major = dict(device.properties).get("computeMajor", "")
     return 8 * 4096 * _KIB if major in ("9", "10") else (2 * 4096 + 8 * 16) * _KIB
 
 

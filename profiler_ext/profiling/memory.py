@@ -8,7 +8,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,12 +27,12 @@ from profiler_ext.torch_compat import device_memory, process
 MEMORY = "memory"
 """The hook that records memory."""
 _EVENT = b'"[memory]"'
-_ALLOCATED = "active_allocated"
+_ALLOCATED, AWAITING = "active_allocated", "active_awaiting_free"
 Reading = tuple[OwnerKind, str, int, int, int]
 """Kind, name, device, address and bytes."""
 
 
-class _Names:
+class Names:
     """The names of what is known to hold memory, without keeping it alive."""
 
     def __init__(self) -> None:
@@ -77,6 +77,13 @@ class _Names:
             name = what if variable is None else f"{variable}, {what}"
             for place in device_memory.storages(each):
                 yield OwnerKind.TENSOR, name, *place
+
+    @staticmethod
+    def buckets() -> Iterator[Reading]:
+        """Yield the gradient buckets of ``DistributedDataParallel``; not within a backward."""
+        for module in HeldModules.modules():
+            for number, bucket in enumerate(device_memory.buckets_of(module)):
+                yield from _reading(OwnerKind.BUCKET, f"bucket {number}", bucket)
 
     def read(self) -> Iterator[Reading]:
         """Yield who holds which storage now."""
@@ -163,7 +170,7 @@ class RecordedMemory:
 
     guard: Guard
     is_wanted: bool
-    _names: _Names | None = field(default=None, init=False)
+    _names: Names | None = field(default=None, init=False)
     _readings: list[list[Reading]] = field(default_factory=list, init=False)
     _before: list[AllocatorState] = field(default_factory=list, init=False)
     _after: list[AllocatorState] = field(default_factory=list, init=False)
@@ -184,8 +191,8 @@ class RecordedMemory:
             return
         _OPTIMIZER_STEPS.reading = self.guard.callback(MEMORY, self.read_owners)
         self._missing, self._end = [], {}
-        self._names = names = _Names()
-        self._readings = [[*names.read(), *names.others]]
+        self._names = names = Names()
+        self._readings = [[*names.read(), *names.others, *names.buckets()]]
         names.others = []
         if device_memory.uses_cuda():
             self._before = _states()
@@ -230,21 +237,23 @@ class RecordedMemory:
         """Return the record that belongs to a trace; once."""
         if not self._readings:
             return None
-        frames = _Stacks()
+        frames = Stacks()
         missing = list(self._missing)
         made = MemoryRecord(
             trace_base_ns=trace.base_ns,
             events=_events(trace, missing, self._ends),
             history=_history(self._end.get("device_traces", ()), frames, missing),
-            frames=tuple(frames.frames),
-            stacks=tuple(frames.stacks),
-            base=_blocks(self._base),
-            end=_blocks(self._end.get("segments", ())),
-            owners=_owners(self._readings),
+            base=blocks_of(self._base, frames),
+            end=blocks_of(self._end.get("segments", ()), frames),
+            base_segments=segments_of(self._base),
+            end_segments=segments_of(self._end.get("segments", ())),
+            awaiting=blocks_of(self._base, frames, AWAITING),
+            owners=owners_of(self._readings),
             before=tuple(self._before),
             after=tuple(self._after),
             missing=tuple(missing),
         )
+        made = replace(made, frames=tuple(frames.frames), stacks=tuple(frames.stacks))
         self._readings, self._base, self._end, self._ends = [], [], {}, []
         return made
 
@@ -297,7 +306,9 @@ def _events(
     )
 
 
-class _Stacks:
+class Stacks:
+    """The stacks of a snapshot, each once."""
+
     def __init__(self) -> None:
         self.frames: dict[StackFrame, int] = {}
         self.stacks: dict[tuple[int, ...], int] = {}
@@ -312,7 +323,7 @@ class _Stacks:
 
 
 def _history(
-    traces: Iterable[list[dict[str, Any]]], stacks: _Stacks, missing: list[str]
+    traces: Iterable[list[dict[str, Any]]], stacks: Stacks, missing: list[str]
 ) -> memory.AllocatorHistory:
     rows: list[tuple[Any, ...]] = []
     for device, entries in enumerate(traces):
@@ -344,7 +355,10 @@ def _pool(number: Any) -> int:
     return int(graph) or -int(program)
 
 
-def _blocks(segments: Iterable[dict[str, Any]]) -> memory.Blocks:
+def blocks_of(
+    segments: Iterable[dict[str, Any]], stacks: Stacks, state: str = _ALLOCATED
+) -> memory.Blocks:
+    """Return the blocks in a state of a snapshot's segments."""
     rows = [
         (
             segment["device"],
@@ -352,14 +366,32 @@ def _blocks(segments: Iterable[dict[str, Any]]) -> memory.Blocks:
             block["size"],
             segment["stream"],
             _pool(segment.get("segment_pool_id")),
+            block.get("requested_size", block["size"]),
+            stacks.index(block.get("frames", ())),
         )
         for segment in segments
         for block in segment["blocks"]
-        if block["state"] == _ALLOCATED
+        if block["state"] == state
     ]
     return memory.Blocks(*map(tuple, zip(*rows, strict=True))) if rows else memory.Blocks()
 
 
-def _owners(readings: list[list[Reading]]) -> memory.Owners:
+def segments_of(segments: Iterable[dict[str, Any]]) -> memory.Segments:
+    """Return the columns of a snapshot's segments."""
+    rows = [
+        (
+            each["device"],
+            each["address"],
+            each["total_size"],
+            each["stream"],
+            _pool(each.get("segment_pool_id")),
+        )
+        for each in segments
+    ]
+    return memory.Segments(*map(tuple, zip(*rows, strict=True))) if rows else memory.Segments()
+
+
+def owners_of(readings: list[list[Reading]]) -> memory.Owners:
+    """Return the columns of readings."""
     rows = [(number, *each) for number, reading in enumerate(readings) for each in reading]
     return memory.Owners(*map(tuple, zip(*rows, strict=True))) if rows else memory.Owners()

@@ -37,6 +37,7 @@ from profiler_ext.profiling.assembly import (
 from profiler_ext.profiling.exclusive import EXCLUSIVE_HOOK
 from profiler_ext.profiling.lines import HOOK, RecordedLines
 from profiler_ext.profiling.memory import MEMORY, RecordedMemory
+from profiler_ext.profiling.out_of_memory import REPORTS
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import TorchViewsMixin
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
@@ -206,6 +207,8 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             torch_options["experimental_config"] = config
         self._memory, self._records_memory = RecordedMemory(guard, memory), memory
         torch_options |= {"profile_memory": True} if memory else {}
+        if memory:
+            REPORTS.watch()
         super().__init__(
             guard, RecordedLines(guard, lines), on_trace_ready=self._on_cycle_end, **torch_options
         )

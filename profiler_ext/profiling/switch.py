@@ -22,6 +22,9 @@ from profiler_ext.torch_compat.profilers import USE
 LEARN_VARIABLE = "PROFILER_EXT_LEARN"
 """At 0 in the environment no first calls are profiled, at 1 always."""
 
+MEMORY_VARIABLE = "PROFILER_EXT_MEMORY"
+"""At ``oom`` in the environment each block has its stack, and running out leaves a report."""
+
 
 class _OwnProfile(torch.profiler.profile):
     """A profile that counts as ours, so that nobody steps aside for it."""
@@ -109,8 +112,20 @@ def enable(
         _capture.learns = _capture.learns or is_requested
         if _capture.capability_error is not None:
             raise _capture.capability_error
+    if is_new:
+        _watch_memory()
     if is_new and (untested := behaviour.untested_version()) is not None:
         warnings.warn(untested, UntestedTorchWarning, stacklevel=2)
+
+
+def _watch_memory() -> None:
+    """Write a report where memory runs out, if the environment asks for it."""
+    if os.environ.get(MEMORY_VARIABLE):
+        # It reads what capture knows, so it imports this module.
+        from profiler_ext.profiling import out_of_memory
+
+        if out_of_memory.is_requested():
+            out_of_memory.REPORTS.watch(stacks=True)
 
 
 def complete() -> None:

@@ -32,6 +32,19 @@ RECORD_HISTORY = Member(
     takes=("enabled", "context", "stacks", "max_entries", "clear_history"),
 )
 MEMORY_SNAPSHOT = Member("torch.cuda.memory", "_snapshot", _MEMORY)
+BUCKETS_OF_REDUCER = Attribute(
+    "torch._C._distributed_c10d",
+    "Reducer._get_zeros_like_grad_buckets",
+    "the buckets of DistributedDataParallel",
+    is_lazy=True,
+)
+
+_OUT_OF_MEMORY = "the report of what was alive when memory ran out"
+LAZY_CALL = Member("torch.cuda", "_lazy_call", _OUT_OF_MEMORY, takes=("callable",))
+ATTACH_OBSERVER = Member(
+    "torch._C", "_cuda_attach_out_of_memory_observer", _OUT_OF_MEMORY, is_of_gpu=True
+)
+CURRENT_NODE = Member("torch._C", "_current_autograd_node", _OUT_OF_MEMORY)
 
 _DYNAMO = "torch._dynamo.output_graph"
 LOCAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.local_scope", _MODULES)
