@@ -136,6 +136,11 @@ class Births:
         lined = replace(lined, gap=None, stack=stack, level=Level.LINE)
         return Birth(lined, BirthEvidence.PYTHON_STACK, row=row)
 
+    def library(self, block: Block) -> Allocated | None:
+        """Return what torch allocated for itself in a block; ``None`` for the program's own."""
+        stack = () if block.stack == NO_STACK else self._record.stacks[block.stack]
+        return allocated_by([self._record.frames[at] for at in stack])
+
     def _frames(self, stack: int) -> Iterator[Frame]:
         for number in self._record.stacks[stack]:
             frame = self._record.frames[number]

@@ -13,6 +13,7 @@ from profiler_ext.kineto.classify import is_copy
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.memory.births import Birth, Births
 from profiler_ext.memory.blocks import NEVER, Block, Owner, Peak, Timeline, peaks
+from profiler_ext.memory.reserved import unused_at
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Device
 from profiler_ext.records.memory import (
@@ -21,6 +22,7 @@ from profiler_ext.records.memory import (
     MemoryKind,
     MemoryRecord,
     OwnerKind,
+    UnusedRow,
 )
 from profiler_ext.records.vocabulary import Phase
 
@@ -29,6 +31,7 @@ _HELD = (
     (OwnerKind.GRADIENT, MemoryKind.GRADIENTS),
     (OwnerKind.OPTIMIZER_STATE, MemoryKind.OPTIMIZER),
     (OwnerKind.BUFFER, MemoryKind.BUFFERS),
+    (OwnerKind.BUCKET, MemoryKind.COMMUNICATION),
 )
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 _NO_PLACE = Place()
@@ -62,6 +65,8 @@ class StepPeak:
     peak_bytes: int
     place: Place  # of the allocation that made the peak
     blocks: tuple[AliveBlock, ...]
+    # What else the device has in use then; ``None`` where the segments were not recorded
+    unused: tuple[UnusedRow, ...] | None = None
 
 
 def peaks_of(analysis: Analysis) -> tuple[StepPeak, ...]:
@@ -80,7 +85,9 @@ def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
     of_blocks = births.of(blocks, timeline.blocks)
     born = {id(block): birth for block, birth in zip(blocks, of_blocks, strict=True)}
     kinds = _Kinds(births)
-    return tuple(_step_peak(each, born, kinds) for each in found)
+    made = (_step_peak(each, born, kinds) for each in found)
+    unused = (unused_at(record, each) for each in found)
+    return tuple(replace(p, unused=rows) for p, rows in zip(made, unused, strict=True))
 
 
 def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds) -> StepPeak:
@@ -120,7 +127,9 @@ class _Kinds:
         """Return a block with its kind and the name of what holds it."""
         if self._is_of_cublas(block):
             return _cublas_block(block.size_bytes, birth.place)
-        kind, owners = self._kind(block, birth), _named(block.owners)
+        owners = _named(block.owners)
+        library = None if owners else self._births.library(block)
+        kind = library[0] if library else self._kind(block, birth)
         place = birth.place
         if block.is_older and (owners or block.owners):
             place = replace(place, gap=MemoryGap.HELD_BY_NAME)
@@ -132,7 +141,7 @@ class _Kinds:
             kind,
             block.size_bytes,
             place,
-            _names(owners or block.owners),
+            library[1] if library else _names(owners or block.owners),
             birth.kernel,
             birth.buffer,
             BirthEvidence.OWNER if block.is_older and block.owners else birth.evidence,

@@ -86,11 +86,22 @@ def _kind(segment: Segment, used_bytes: int) -> UnusedKind:
     return UnusedKind.FRAGMENTS if used_bytes else UnusedKind.CACHED
 
 
-def reserved_at(record: MemoryRecord, peak: Peak) -> tuple[UnusedRow, ...] | None:
-    """Return what is reserved and unused at a peak; ``None`` where segments were not recorded."""
-    device = peak.device
-    if not segments_of(record.base_segments, device) and not record.history.device:
+def unused_at(record: MemoryRecord, peak: Peak) -> tuple[UnusedRow, ...] | None:
+    """Return what a device has in use at a peak besides the allocator's blocks.
+
+    That is what the allocator has reserved, and what is outside of it: by the driver's count when
+    the recording began. ``None`` where the segments were not recorded.
+    """
+    if not segments_of(record.base_segments, peak.device):
         return None
+    states = (each for each in record.before if each.device == peak.device and each.device_bytes)
+    outside = (each.device_used_bytes - each.reserved_bytes for each in states)
+    rows = (UnusedRow(UnusedKind.OUTSIDE, size) for size in outside if size > 0)
+    return (*_reserved_at(record, peak), *rows)
+
+
+def _reserved_at(record: MemoryRecord, peak: Peak) -> tuple[UnusedRow, ...]:
+    device = peak.device
     last = _entry(record, peak)
     segments = segments_of(record.base_segments, device)
     awaiting, sizes = dict(ranges_of(record.awaiting, device)), _sizes(record, peak)
