@@ -27,7 +27,13 @@ from profiler_ext.records.evidence import (
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.inside import InsideRoute
 from profiler_ext.records.kernel_lines import KernelLineEvidence, LinePart
-from profiler_ext.records.memory import BirthEvidence, MemoryGap, MemoryKind, OwnerKind
+from profiler_ext.records.memory import (
+    BirthEvidence,
+    MemoryGap,
+    MemoryKind,
+    OwnerKind,
+    UnusedKind,
+)
 from profiler_ext.records.vocabulary import (
     NOTHING,
     BreakdownCategory,
@@ -61,6 +67,7 @@ MEASURED = DOCS.parent / "benchmarks" / "findings_h200.md"
 VOCABULARIES: tuple[type[Term], ...] = (
     MemoryKind,
     MemoryGap,
+    UnusedKind,
     OwnerKind,
     BirthEvidence,
     GapReason,
@@ -122,6 +129,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
     MemoryKind: ("What memory at the peak is", "A block"),
     MemoryGap: ("Why the line of memory is not known", "Blocks with it"),
+    UnusedKind: ("What no block has", "It"),
     OwnerKind: ("What holds memory", "A storage"),
     BirthEvidence: ("How the origin of memory is known", "A block"),
     LinePart: ("What a line or an instruction of a kernel does", "It"),
@@ -144,7 +152,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
         *(Unit, UnitEvidence, Bound),
         *(FusionBarrier, InsideRoute, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
-        *(MemoryKind, MemoryGap, OwnerKind),
+        *(MemoryKind, MemoryGap, UnusedKind, OwnerKind),
         *(Account, Match, Verdict, Outcome),
     )
     return {

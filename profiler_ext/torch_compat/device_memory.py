@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_ext.torch_compat.names import running_names
 
@@ -180,22 +179,6 @@ def storages(tensor: torch.Tensor) -> Iterator[tuple[int, int, int]]:
             yield index, address, storage.nbytes()
 
 
-class _Buckets(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees which tensors something would be allocated like, and gives those instead."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[torch.Tensor] = []
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if function is torch.ops.aten.zeros_like.default:
-            self.seen.append(args[0])
-            return args[0]
-        return function(*args, **(kwargs or {}))
-
-
 def buckets_of(module: torch.nn.Module) -> list[torch.Tensor]:
     """Return the buckets of a ``DistributedDataParallel``, nothing of another module.
 
@@ -204,10 +187,18 @@ def buckets_of(module: torch.nn.Module) -> list[torch.Tensor]:
     """
     if not isinstance(module, torch.nn.parallel.DistributedDataParallel):
         return []
-    buckets = _Buckets()
-    with buckets:
+    seen: list[torch.Tensor] = []
+
+    def instead(_: object, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is not torch.ops.aten.zeros_like.default:
+            return function(*args, **(kwargs or {}))
+        seen.append(args[0])
+        return args[0]
+
+    mode = running_names.DISPATCH_MODE.get()
+    with type("Buckets", (mode,), {"__torch_dispatch__": instead})():
         running_names.BUCKETS_OF_REDUCER.of(module.reducer)()
-    return buckets.seen
+    return seen
 
 
 def alive() -> tuple[list[torch.Tensor], list[Any]]:

@@ -38,13 +38,17 @@ BUCKETS_OF_REDUCER = Attribute(
     "the buckets of DistributedDataParallel",
     is_lazy=True,
 )
+DISPATCH_MODE = Member(
+    "torch.utils._python_dispatch",
+    "TorchDispatchMode",
+    "the buckets of DistributedDataParallel",
+)
 
 _OUT_OF_MEMORY = "the report of what was alive when memory ran out"
 LAZY_CALL = Member("torch.cuda", "_lazy_call", _OUT_OF_MEMORY, takes=("callable",))
 ATTACH_OBSERVER = Member(
     "torch._C", "_cuda_attach_out_of_memory_observer", _OUT_OF_MEMORY, is_of_gpu=True
 )
-CURRENT_NODE = Member("torch._C", "_current_autograd_node", _OUT_OF_MEMORY)
 
 _DYNAMO = "torch._dynamo.output_graph"
 LOCAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.local_scope", _MODULES)
