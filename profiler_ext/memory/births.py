@@ -79,7 +79,7 @@ class Births:
 
     def __init__(self, recording: Recording, record: MemoryRecord) -> None:
         events = recording.trace.events
-        self.recording, self._record, self._events = recording, record, events
+        self.recording, self.record, self._events = recording, record, events
         self.nesting = nest(events)
         enqueued = find_launches(events, self.nesting)
         self.calls: GraphCalls = identify_calls(recording, self.nesting, enqueued)
@@ -138,12 +138,12 @@ class Births:
 
     def library(self, block: Block) -> Allocated | None:
         """Return what torch allocated for itself in a block; ``None`` for the program's own."""
-        stack = () if block.stack == NO_STACK else self._record.stacks[block.stack]
-        return allocated_by([self._record.frames[at] for at in stack])
+        stack = () if block.stack == NO_STACK else self.record.stacks[block.stack]
+        return allocated_by([self.record.frames[at] for at in stack])
 
     def _frames(self, stack: int) -> Iterator[Frame]:
-        for number in self._record.stacks[stack]:
-            frame = self._record.frames[number]
+        for number in self.record.stacks[stack]:
+            frame = self.record.frames[number]
             yield Frame(frame.file, frame.line, frame.function)
 
     def _by_order(self, every: Iterable[Block]) -> dict[int, Statement]:

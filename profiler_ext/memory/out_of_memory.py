@@ -19,7 +19,7 @@ from profiler_ext.file_io import read_regular, replacing
 from profiler_ext.kineto.source import shown
 from profiler_ext.memory.births import Birth, StoredValues, allocated_by
 from profiler_ext.memory.file import MAX_PACKED_BYTES, unpacked
-from profiler_ext.memory.reserved import ranges_of, segments_of, unused_rows
+from profiler_ext.memory.reserved import graph_pool, ranges_of, segments_of, unused_rows
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.memory import (
@@ -187,7 +187,8 @@ class _Rows:
         birth, owners = self.origins.of(stack, size_bytes), self._owners.get(address, [])
         place, named = birth.place, [each for each in owners if each[0] in HELD]
         library = None if named else allocated_by(stack)
-        kind, owner = library or (self._kind(birth, stack, owners, pool), _names(named or owners))
+        owner = _names(named or owners) or graph_pool(self._record, pool)
+        kind, owner = library or (self._kind(birth, stack, owners, pool), owner)
         evidence = BirthEvidence.LIBRARY_FRAME if library else birth.evidence
         if place.line is None and owners and not library:
             place = replace(place, gap=MemoryGap.HELD_BY_NAME)
@@ -219,7 +220,7 @@ class _Rows:
         of_owner = next((kind for owner, kind in HELD.items() if owner in held), None)
         if of_owner is not None:
             return of_owner
-        if pool > 0:
+        if graph_pool(self._record, pool):
             return MemoryKind.GRAPH_POOLS
         if birth.is_workspace:
             return MemoryKind.WORKSPACES
@@ -307,7 +308,7 @@ def describe(
     alive = _grouped(rows.rows(workspace_bytes))
     device = moment.device
     unused = unused_rows(
-        segments_of(record.base_segments, device),
+        segments_of(record, device),
         ranges_of(record.base, device),
         ranges_of(record.awaiting, device),
     )

@@ -13,7 +13,7 @@ from profiler_ext.kineto.classify import is_copy
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.memory.births import Birth, Births
 from profiler_ext.memory.blocks import NEVER, Block, Owner, Peak, Timeline, peaks
-from profiler_ext.memory.reserved import unused_at
+from profiler_ext.memory.reserved import graph_pool, unused_at
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Device
 from profiler_ext.records.memory import (
@@ -141,19 +141,22 @@ class _Kinds:
             kind,
             block.size_bytes,
             place,
-            library[1] if library else _names(owners or block.owners),
+            library[1] if library else _names(owners or block.owners) or self._pool(block),
             birth.kernel,
             birth.buffer,
             BirthEvidence.OWNER if block.is_older and block.owners else birth.evidence,
             block.freed_ns - block.born_ns if is_bounded else None,
         )
 
+    def _pool(self, block: Block) -> str:
+        return graph_pool(self._births.record, block.pool)
+
     def _kind(self, block: Block, birth: Birth) -> MemoryKind:
         held = {each.kind for each in block.owners}
         for owner, kind in _HELD:
             if owner in held:
                 return kind
-        if block.pool > 0:
+        if self._pool(block):
             return MemoryKind.GRAPH_POOLS
         if is_communication(birth.place.aten_op or ""):
             return MemoryKind.COMMUNICATION

@@ -12,7 +12,6 @@ from profiler_ext.records.memory import (
     AllocatorHistory,
     Blocks,
     MemoryRecord,
-    Segments,
     UnusedKind,
     UnusedRow,
 )
@@ -29,7 +28,7 @@ class Segment:
 
     address: int
     size_bytes: int
-    pool: int  # above 0 of a CUDA graph
+    is_of_graphs: bool = False  # it is of the pool of CUDA graphs
 
     @property
     def end(self) -> int:
@@ -41,13 +40,25 @@ class Segment:
         before, behind = (self.address, min(self.end, address)), (address + size_bytes, self.end)
         for start, end in (before, (max(self.address, behind[0]), behind[1])):
             if start < end:
-                yield Segment(start, end - start, self.pool)
+                yield Segment(start, end - start, self.is_of_graphs)
 
 
-def segments_of(table: Segments, device: int) -> list[Segment]:
-    """Return the segments of a device."""
+def graph_pool(record: MemoryRecord, pool: int) -> str:
+    """Return what recorded the CUDA graphs of a pool; nothing of a pool of no graphs."""
+    if pool in record.graph_pools:
+        return "torch.compile's CUDA graphs"
+    return "torch.cuda.graph" if pool > 0 else ""
+
+
+def segments_of(record: MemoryRecord, device: int) -> list[Segment]:
+    """Return the segments of a device when the recording began."""
+    table = record.base_segments
     rows = zip(table.device, table.address, table.size_bytes, table.pool, strict=True)
-    return [Segment(*each) for of, *each in rows if of == device]
+    return [
+        Segment(address, size_bytes, bool(graph_pool(record, pool)))
+        for of, address, size_bytes, pool in rows
+        if of == device
+    ]
 
 
 def ranges_of(table: Blocks, device: int) -> list[Range]:
@@ -81,7 +92,7 @@ def unused_rows(
 
 
 def _kind(segment: Segment, used_bytes: int) -> UnusedKind:
-    if segment.pool > 0:
+    if segment.is_of_graphs:
         return UnusedKind.GRAPH_POOLS
     return UnusedKind.FRAGMENTS if used_bytes else UnusedKind.CACHED
 
@@ -92,7 +103,7 @@ def unused_at(record: MemoryRecord, peak: Peak) -> tuple[UnusedRow, ...] | None:
     That is what the allocator has reserved, and what is outside of it: by the driver's count when
     the recording began. ``None`` where the segments were not recorded.
     """
-    if not segments_of(record.base_segments, peak.device):
+    if not segments_of(record, peak.device):
         return None
     states = (each for each in record.before if each.device == peak.device and each.device_bytes)
     outside = (each.device_used_bytes - each.reserved_bytes for each in states)
@@ -103,11 +114,11 @@ def unused_at(record: MemoryRecord, peak: Peak) -> tuple[UnusedRow, ...] | None:
 def _reserved_at(record: MemoryRecord, peak: Peak) -> tuple[UnusedRow, ...]:
     device = peak.device
     last = _entry(record, peak)
-    segments = segments_of(record.base_segments, device)
+    segments = segments_of(record, device)
     awaiting, sizes = dict(ranges_of(record.awaiting, device)), _sizes(record, peak)
     for action, address, size_bytes, pool in _entries(record.history, device, last):
         if action in _GROWS:
-            segments.append(Segment(address, size_bytes, pool))
+            segments.append(Segment(address, size_bytes, bool(graph_pool(record, pool))))
         elif action in _SHRINKS:
             segments = [s for each in segments for s in each.without(address, size_bytes)]
         elif action == "free_requested":

@@ -177,6 +177,7 @@ class RecordedMemory:
     _base: list[dict[str, Any]] = field(default_factory=list, init=False)
     _end: dict[str, Any] = field(default_factory=dict, init=False)
     _ends: list[tuple[int, int]] = field(default_factory=list, init=False)
+    _pools: list[int] = field(default_factory=list, init=False)
     _missing: list[str] = field(default_factory=list, init=False)
     _has_history: bool = field(default=False, init=False)
 
@@ -204,6 +205,7 @@ class RecordedMemory:
                 self._missing.append(why)
             if device_memory.lists_blocks():
                 self._base = device_memory.snapshot()["segments"]
+                self._pools = graph_pools()
 
     def read_owners(self, *_: Any) -> None:
         """Read who holds which storage, at a mark in the trace."""
@@ -248,6 +250,7 @@ class RecordedMemory:
             base_segments=segments_of(self._base),
             end_segments=segments_of(self._end.get("segments", ())),
             awaiting=blocks_of(self._base, frames, AWAITING),
+            graph_pools=tuple(self._pools),
             owners=owners_of(self._readings),
             before=tuple(self._before),
             after=tuple(self._after),
@@ -353,6 +356,11 @@ def _pool(number: Any) -> int:
     """Return one number of a pool's two, of which one is 0; those of the program are negative."""
     graph, program = number or (0, 0)
     return int(graph) or -int(program)
+
+
+def graph_pools() -> list[int]:
+    """Return the pools that are known to be of torch.compile's CUDA graphs."""
+    return [_pool(each) for each in device_memory.pools_of_compiled_graphs()]
 
 
 def blocks_of(

@@ -31,6 +31,7 @@ from profiler_ext.profiling.memory import (
     Reading,
     Stacks,
     blocks_of,
+    graph_pools,
     owners_of,
     segments_of,
 )
@@ -179,6 +180,7 @@ def record_of(
         base=base,
         base_segments=segments_of(segments),
         awaiting=blocks_of(segments, stacks, AWAITING),
+        graph_pools=tuple(graph_pools()),
         owners=owners_of([list(readings)]),
         frames=tuple(stacks.frames),
         stacks=tuple(stacks.stacks),

@@ -199,7 +199,9 @@ class AllocatorHistory:
     requested_bytes: Column = ()
     stream: Column = ()
     time_us: Column = ()  # wall clock
-    pool: Column = ()  # of CUDA graphs or the program; 0 for the allocator's own
+    # 0 for the allocator's own; above 0 of a CUDA graph; below 0 of the program, or of graphs to
+    # which it is given
+    pool: Column = ()
     stack: Column = ()  # index into ``MemoryRecord.stacks``, or ``NO_STACK``
 
 
@@ -275,6 +277,7 @@ class MemoryRecord:
     end: Blocks = Blocks()  # when it ended
     base_segments: Segments = Segments()
     end_segments: Segments = Segments()
+    graph_pools: Column = ()  # those that are known to be of torch.compile's CUDA graphs
     awaiting: Blocks = Blocks()  # freed when it began, and a stream may still have used them
     owners: Owners = Owners()
     before: tuple[AllocatorState, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -32,6 +33,20 @@ def lists_blocks() -> bool:
     """Tell whether the allocator in use lists its blocks."""
     cuda: Any = torch.cuda
     return bool(cuda.get_allocator_backend() == "native")
+
+
+def pools_of_compiled_graphs() -> list[tuple[int, int]]:
+    """Return the ids of the pools of the CUDA graphs that torch.compile recorded in this thread.
+
+    Source: ``torch/_inductor/cudagraph_trees.py``: all graphs of a device share one.
+    """
+    if running_names.TREE_MANAGER.module not in sys.modules:
+        return []
+    get = running_names.TREE_MANAGER.get()
+    with suppress(AssertionError):  # this thread has none
+        managers = [get(device, False) for device in range(torch.cuda.device_count())]
+        return [running_names.POOL_OF_TREES.of(each) for each in managers if each is not None]
+    return []
 
 
 def why_no_blocks() -> str | None:
@@ -172,6 +187,8 @@ def storages(tensor: torch.Tensor) -> Iterator[tuple[int, int, int]]:
         return
     if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda"):
         return
+    if type(tensor) is not torch.Tensor and running_names.FAKE_TENSOR.is_type_of(tensor):
+        return  # torch warns of a read of its address
     with suppress(RuntimeError, NotImplementedError):  # it has none, as fake tensors
         storage = tensor.untyped_storage()
         if address := storage.data_ptr():

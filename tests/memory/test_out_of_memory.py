@@ -139,7 +139,7 @@ def test_each_block_has_its_kind(report: OutOfMemory) -> None:
         (MemoryKind.TEMPORARIES, None): MIB,
         (MemoryKind.UNSHARDED, "FSDP's unsharded parameters"): 2 * MIB,
         (MemoryKind.WORKSPACES, "cuBLAS"): WORKSPACE,
-        (MemoryKind.GRAPH_POOLS, None): 4 * MIB,
+        (MemoryKind.GRAPH_POOLS, "torch.cuda.graph"): 4 * MIB,
     }
     saved = next(each for each in report.alive if each.kind is MemoryKind.SAVED)
     assert (saved.file, saved.line, saved.requested_bytes) == (__file__, 12, 3 * MIB - 100)
@@ -171,7 +171,8 @@ def test_one_line_names_the_file_and_the_largest_rows(
     (line,) = capfd.readouterr().err.splitlines()
     assert re.fullmatch(
         r"profiler-ext: out of memory on device 0: 7 MiB asked for at test_out_of_memory.py:\d+, "
-        r"43 MiB allocated: 32 MiB workspaces test_out_of_memory.py:12, 4 MiB CUDA graph pools, "
+        r"43 MiB allocated: 32 MiB workspaces test_out_of_memory.py:12, "
+        r"4 MiB CUDA graph pools \(torch.cuda.graph\), "
         r"3 MiB saved activations test_out_of_memory.py:12; profiler-ext report --memory \S+",
         line,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_ext.memory.blocks import Timeline
-from profiler_ext.memory.reserved import Segment, unused_at, unused_rows
+from profiler_ext.memory.reserved import Segment, graph_pool, unused_at, unused_rows
 from profiler_ext.records.analysis import Step
 from profiler_ext.records.memory import (
     AllocatorHistory,
@@ -87,11 +87,21 @@ def test_without_segments_nothing_is_said() -> None:
 
 
 def test_a_segment_without_a_block_is_cached() -> None:
-    segments = [Segment(0, 10, 0), Segment(100, 20, 0)]
+    segments = [Segment(0, 10), Segment(100, 20)]
     assert unused_rows(segments, [(100, 20)]) == (UnusedRow(UnusedKind.CACHED, 10),)
 
 
 def test_a_range_of_a_segment_that_is_unmapped_is_cut_out() -> None:
-    (left, right) = Segment(100, 50, 3).without(110, 20)
-    assert (left, right) == (Segment(100, 10, 3), Segment(130, 20, 3))
-    assert [*Segment(100, 50, 3).without(200, 20)] == [Segment(100, 50, 3)]
+    (left, right) = Segment(100, 50).without(110, 20)
+    assert (left, right) == (Segment(100, 10), Segment(130, 20))
+    assert [*Segment(100, 50).without(200, 20)] == [Segment(100, 50)]
+
+
+def test_the_pool_of_torch_compiles_graphs_is_known_by_its_id() -> None:
+    known = replace(record(), graph_pools=(-3,))
+    assert graph_pool(known, -3) == "torch.compile's CUDA graphs"
+    assert (graph_pool(known, 7), graph_pool(known, -4), graph_pool(known, 0)) == (
+        "torch.cuda.graph",
+        "",
+        "",
+    )

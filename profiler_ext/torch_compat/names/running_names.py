@@ -43,6 +43,18 @@ DISPATCH_MODE = Member(
     "TorchDispatchMode",
     "the buckets of DistributedDataParallel",
 )
+FAKE_TENSOR = Member("torch._subclasses.fake_tensor", "FakeTensor", _MEMORY)
+_TREES, _POOLS = "torch._inductor.cudagraph_trees", "what was recorded in a CUDA graph's pool"
+TREE_MANAGER = Member(
+    _TREES,
+    "get_manager",
+    _POOLS,
+    takes=("device_index", "create_if_none_exists"),
+    is_lazy=True,
+)
+POOL_OF_TREES = Attribute(
+    _TREES, "CUDAGraphTreeManager.cuda_graphs_thread_pool", _POOLS, is_lazy=True
+)
 
 _OUT_OF_MEMORY = "the report of what was alive when memory ran out"
 LAZY_CALL = Member("torch.cuda", "_lazy_call", _OUT_OF_MEMORY, takes=("callable",))
