@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +23,7 @@ from profiler_ext.memory import out_of_memory
 from profiler_ext.memory.out_of_memory import Moment, Program
 from profiler_ext.memory.peak import workspace_bytes
 from profiler_ext.printable import printable
-from profiler_ext.profiling import switch
-from profiler_ext.profiling.assembly import settings_of_process
+from profiler_ext.profiling import MEMORY_VARIABLE
 from profiler_ext.profiling.memory import (
     AWAITING,
     Names,
@@ -36,9 +35,15 @@ from profiler_ext.profiling.memory import (
     segments_of,
 )
 from profiler_ext.records.memory import AllocatorState, MemoryRecord, OutOfMemory, StackFrame
-from profiler_ext.records.recording import MAX_MODULE_BYTES, GeneratedModule, generated_module
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.recording import (
+    MAX_MODULE_BYTES,
+    GeneratedModule,
+    Settings,
+    generated_module,
+)
 from profiler_ext.sessions.folder import rank_folder
-from profiler_ext.source_paths import user_roots
+from profiler_ext.source_paths import library_roots, user_roots
 from profiler_ext.torch_compat import device_memory
 
 HOOK = "out of memory"
@@ -48,15 +53,15 @@ _OOM, _FOLDER = "oom", "profile_out"
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"
 _NO_STACKS = (
     "blocks have no Python stack, as none are recorded outside the recorded steps: set "
-    f"{switch.MEMORY_VARIABLE}={_OOM} to have each block's line"
+    f"{MEMORY_VARIABLE}={_OOM} to have each block's line"
 )
 
 
 def is_requested() -> bool:
     """Tell whether the environment asks for reports; warns of any other value."""
-    value = os.environ.get(switch.MEMORY_VARIABLE, "")
+    value = os.environ.get(MEMORY_VARIABLE, "")
     if value not in ("", "0", _OOM):
-        what = f"{switch.MEMORY_VARIABLE} is {value!r}, expected {_OOM}: no report is written"
+        what = f"{MEMORY_VARIABLE} is {value!r}, expected {_OOM}: no report is written"
         warnings.warn(what, CaptureWarning, stacklevel=2)
     return value == _OOM
 
@@ -68,20 +73,24 @@ class Reports:
     guard: Guard = field(default_factory=Guard)
     folder: Path = Path(_FOLDER)
     roots: tuple[str, ...] = ()
+    graphs: Callable[[], tuple[GraphInstance, ...]] = tuple
     is_watching: bool = field(default=False, init=False)
     count: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def watch(self, *, stacks: bool = False) -> None:
+    def watch(
+        self, graphs: Callable[[], tuple[GraphInstance, ...]], *, stacks: bool = False
+    ) -> None:
         """Write a report from here on where memory runs out.
 
         Args:
+            graphs: gives the graphs that capture knows.
             stacks: give each block its Python stack, at some 2 us an allocation.
         """
         if stacks:
             self.guard.run(HOOK, device_memory.when_cuda_begins, self._begin_stacks)
         if not self.is_watching:
-            self.is_watching = True
+            self.is_watching, self.graphs = True, graphs
             self.folder = self.folder.absolute()  # the program may change the working folder
             self.roots = self.roots or user_roots()
             begin = self.guard.callback(HOOK, self._observe)
@@ -119,8 +128,7 @@ class Reports:
         _print(f"profiler-ext: {line_of(report)}; profiler-ext report --memory {folder / name}")
 
     def _report(self, moment: Moment) -> OutOfMemory:
-        program = Program(settings_of_process(self.roots, "none", ()), switch.graphs(), ())
-        program = _with_code(program)
+        program = _with_code(Program(self._settings(), self.guard.run(HOOK, self.graphs) or ()))
         taken = device_memory.snapshot()["segments"]
         readings = [*(names := Names()).read(), *names.others]
         return out_of_memory.describe(
@@ -134,6 +142,15 @@ class Reports:
             time_ns=time.time_ns(),
             process=os.getpid(),
             number=self.count,
+        )
+
+    def _settings(self) -> Settings:
+        rank = os.environ.get("RANK", "")
+        return Settings(
+            user_roots=self.roots,
+            library_roots=library_roots(),
+            command=tuple(map(str, sys.argv or ())),  # the program may have set anything
+            rank=int(rank) if rank.isdecimal() else 0,
         )
 
 

@@ -206,9 +206,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             config = guard.run(THREADS, process.threads_config, are_all=not memory)
             torch_options["experimental_config"] = config
         self._memory, self._records_memory = RecordedMemory(guard, memory), memory
-        torch_options |= {"profile_memory": True} if memory else {}
-        if memory:
-            REPORTS.watch()
+        torch_options |= _memory_options() if memory else {}
         super().__init__(
             guard, RecordedLines(guard, lines), on_trace_ready=self._on_cycle_end, **torch_options
         )
@@ -365,6 +363,12 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
 
     def _paths(self, held: HeldModules) -> tuple[tuple[int, Called], ...]:
         return () if self._called_modules is None else self._called_modules.paths(held)
+
+
+def _memory_options() -> dict[str, bool]:
+    """Return torch's options for memory; where it runs out, what is alive is written."""
+    REPORTS.watch(switch.graphs)
+    return {"profile_memory": True}
 
 
 def _is_late() -> bool:

@@ -15,15 +15,13 @@ from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import UntestedTorchWarning
 from profiler_ext.file_io import temporary_folder
 from profiler_ext.isolation.locks import Lock
+from profiler_ext.profiling import MEMORY_VARIABLE
 from profiler_ext.records.provenance import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat import behaviour, process
 from profiler_ext.torch_compat.profilers import USE
 
 LEARN_VARIABLE = "PROFILER_EXT_LEARN"
 """At 0 in the environment no first calls are profiled, at 1 always."""
-
-MEMORY_VARIABLE = "PROFILER_EXT_MEMORY"
-"""At ``oom`` in the environment each block has its stack, and running out leaves a report."""
 
 
 class _OwnProfile(torch.profiler.profile):
@@ -121,11 +119,11 @@ def enable(
 def _watch_memory() -> None:
     """Write a report where memory runs out, if the environment asks for it."""
     if os.environ.get(MEMORY_VARIABLE):
-        # It reads what capture knows, so it imports this module.
+        # Few processes ask for it, and it imports what prints.
         from profiler_ext.profiling import out_of_memory
 
         if out_of_memory.is_requested():
-            out_of_memory.REPORTS.watch(stacks=True)
+            out_of_memory.REPORTS.watch(graphs, stacks=True)
 
 
 def complete() -> None:

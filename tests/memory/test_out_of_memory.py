@@ -13,7 +13,7 @@ import torch
 from profiler_ext import cli
 from profiler_ext.errors import CaptureWarning, TraceError
 from profiler_ext.memory import out_of_memory
-from profiler_ext.profiling import switch
+from profiler_ext.profiling import MEMORY_VARIABLE
 from profiler_ext.profiling.out_of_memory import MAX_REPORTS, Reports, is_requested
 from profiler_ext.records.memory import MemoryKind, OutOfMemory, UnusedKind
 from profiler_ext.torch_compat import device_memory
@@ -112,7 +112,7 @@ def observers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Observer]]:
 def watch(folder: Path) -> None:
     reports = Reports(folder=folder)
     reports.guard.strict = True
-    reports.watch(stacks=True)
+    reports.watch(tuple, stacks=True)
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_failure_of_ours_is_a_warning_and_nothing_else(
     observers: list[Observer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports = Reports(folder=tmp_path)
-    reports.watch()
+    reports.watch(tuple)
     monkeypatch.setattr(device_memory, "snapshot", lambda: 1 / 0)
     with pytest.warns(CaptureWarning, match="division by zero"):
         observers[0](0, ASKED, 0, 0)
@@ -261,11 +261,11 @@ def test_a_damaged_report_is_refused(tmp_path: Path) -> None:
 def test_the_environment_asks_for_it(
     value: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(switch.MEMORY_VARIABLE, value)
+    monkeypatch.setenv(MEMORY_VARIABLE, value)
     assert is_requested() is expected
 
 
 def test_another_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(switch.MEMORY_VARIABLE, "yes")
+    monkeypatch.setenv(MEMORY_VARIABLE, "yes")
     with pytest.warns(CaptureWarning, match="PROFILER_EXT_MEMORY is 'yes', expected oom"):
         assert not is_requested()
