@@ -34,6 +34,7 @@ class TableKind:
     keys: tuple[str, ...] = ()  # columns that identify a row, if any
     is_sum: bool = False  # sums device time; summed over ranks
     is_written: bool = False  # a file in exported folders
+    is_optional: bool = False  # no file where it has no rows
     by: str | None = None  # name in ``report --by``
     title: str = ""  # page heading
     shown: tuple[tuple[str, str], ...] = ()  # columns shown, and their headings
@@ -366,13 +367,14 @@ TABLES = (
     ),
     TableKind(
         name="by_memory",
-        description="what is alive at the peak of device memory, by kind, line, module and owner",
+        description="device memory at the peak by line, kind and owner, of `run --memory`",
         maker="tables.memory:by_memory",
         keys=(
             *("rank", "step", "device", "kind", "phase", "file", "line", "module", "aten_op"),
             *("kernel", "owner", "gap"),
         ),
         is_written=True,
+        is_optional=True,
         by="memory",
         title="Memory at the peak",
         shown=(("file", "line"), ("kind", "kind")),

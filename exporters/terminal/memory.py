@@ -34,7 +34,7 @@ def size_text(size_bytes: int) -> str:
 
 def memory_table(drawing: Drawing) -> RenderableType:
     """Return the highest peak of each device: its kinds, and its lines."""
-    rows = summary.records(drawing.whole)
+    rows = [row for row in summary.records(drawing.whole) if row["blocks"]]
     if not rows:
         return Text("No memory was recorded: record with `profiler-ext run --memory`.")
     parts: list[RenderableType] = []
