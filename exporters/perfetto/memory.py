@@ -57,14 +57,11 @@ def _sums(steps: Sequence[StepMemory]) -> tuple[Ints, Ints]:
 def _peak(writer: PacketWriter, memory: StepMemory) -> tuple[int, int, bytes]:
     """Return a slice without length: the viewer shows a mark."""
     peak = memory.peak
-    kinds: dict[str, int] = {}
-    for block in peak.blocks:
-        kinds[block.kind] = kinds.get(block.kind, 0) + block.size_bytes
     arguments: dict[str, Argument] = {
         "step": peak.step,
         "peak_bytes": peak.peak_bytes,
         "phase": peak.place.phase,
-        **{f"{kind}_bytes": size for kind, size in kinds.items()},
+        **{f"{kind}_bytes": size for kind, size in peak.kinds_bytes.items()},
     }
     if (position := position_text(peak.place)) is not None:
         arguments["source_lines"] = [line_text(peak.place) or position]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -63,6 +64,14 @@ class StepPeak:
     place: Place  # of the allocation that made the peak
     blocks: tuple[AliveBlock, ...]
     time_ns: int = 0  # when it is
+
+    @property
+    def kinds_bytes(self) -> dict[MemoryKind, int]:
+        """The bytes of each kind, the largest first."""
+        sums = Counter[MemoryKind]()
+        for block in self.blocks:
+            sums[block.kind] += block.size_bytes
+        return dict(sums.most_common())
 
 
 @dataclass(frozen=True, slots=True)
