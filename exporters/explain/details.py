@@ -29,7 +29,8 @@ from profiler_ext.exporters.json_output.explained import (
 from profiler_ext.exporters.tables.rows import roofline_columns_by_key
 from profiler_ext.exporters.views import formatting, modules, summary
 from profiler_ext.exporters.views.summary import SessionLike
-from profiler_ext.memory.over_time import StepMemory, highest
+from profiler_ext.memory.over_time import highest
+from profiler_ext.memory.peak import StepPeak
 from profiler_ext.records import events, provenance, share_sums
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.gaps import GapReason
@@ -207,13 +208,12 @@ def memory(about: ExplainContext) -> list[MemoryFacts]:
     return [
         facts
         for analysis in about.session.analyses
-        for step in highest(analysis)
-        if (facts := _memory_of(about.subject, analysis, step)).rows
+        for peak in highest(analysis)
+        if (facts := _memory_of(about.subject, analysis, peak)).rows
     ]
 
 
-def _memory_of(subject: Subject, analysis: Analysis, step: StepMemory) -> MemoryFacts:
-    peak = step.peak
+def _memory_of(subject: Subject, analysis: Analysis, peak: StepPeak) -> MemoryFacts:
     device = None if peak.device == CPU else peak.device
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in summary.records(tables.by_memory(analysis, step=peak.step)):

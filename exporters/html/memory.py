@@ -19,6 +19,7 @@ from profiler_ext.exporters.html.timeline import steps_shown
 from profiler_ext.exporters.views.formatting import memory_gap_text, memory_label, peak_text
 from profiler_ext.exporters.views.summary import records
 from profiler_ext.memory.over_time import StepMemory, highest, memory_of_steps
+from profiler_ext.memory.peak import StepPeak
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Ints
@@ -57,23 +58,24 @@ def peaks(analyses: Sequence[Analysis]) -> str:
         f"{f'Rank {rank_number(analysis)}: ' if several else ''}{_peak_text(analysis, each)}"
         for analysis in analyses
         for each in highest(analysis)
-        if each.peak.device != CPU
+        if each.device != CPU
     )
     return "".join(tag("p", text(line)) for line in lines)
 
 
-def _peak_text(analysis: Analysis, memory: StepMemory) -> str:
-    row = records(tables.by_memory(analysis, step=memory.peak.step))
-    first = next(each for each in row if each["device"] == memory.peak.device)
-    return peak_text(first, memory.peak.peak_bytes, analysis.recording.settings)
+def _peak_text(analysis: Analysis, peak: StepPeak) -> str:
+    rows = records(tables.by_memory(analysis, step=peak.step))
+    first = next(each for each in rows if each["device"] == peak.device)
+    return peak_text(first, peak.peak_bytes, analysis.recording.settings)
 
 
 def _of_page(analysis: Analysis) -> list[StepMemory]:
     """Return the steps to show, that with the highest peak of a GPU first."""
     numbers = {step.number for step in steps_shown(analysis)}
-    every = highest(analysis)
-    rest = (each for each in memory_of_steps(analysis) if each.peak.step in numbers)
-    return list({id(each): each for each in (*every, *rest)}.values())
+    every = memory_of_steps(analysis)
+    first = [each for peak in highest(analysis) for each in every if each.peak is peak]
+    rest = (each for each in every if each.peak.step in numbers)
+    return list({id(each): each for each in (*first, *rest)}.values())
 
 
 def _step(
@@ -91,7 +93,7 @@ def _step(
         "device": "CPU" if device is None else f"device {device}",
         "wall": memory.end_ns - memory.begin_ns,
         "peak": peak.peak_bytes,
-        "at": peak.time_ns - memory.begin_ns,
+        "at": memory.peak_ns - memory.begin_ns,
         "moments": len(memory.time_ns),
         "kinds": [_KINDS.index(kind) for kind in memory.kinds],
         "times": np.diff(times, prepend=0).tolist(),

@@ -18,7 +18,7 @@ from profiler_ext.exporters.views import formatting, summary
 from profiler_ext.exporters.views.findings import SHOWN
 from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.findings import Finding, Findings
-from profiler_ext.memory.over_time import highest
+from profiler_ext.memory.over_time import highest, kinds_bytes
 from profiler_ext.memory.peak import StepPeak
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.gaps import GapReason
@@ -183,9 +183,7 @@ def report_answer(
         findings=findings,
         tables=rows,
         memory=[
-            peak_facts(analysis, each.peak)
-            for analysis in source.analyses
-            for each in highest(analysis)
+            peak_facts(analysis, peak) for analysis in source.analyses for peak in highest(analysis)
         ],
     )
 
@@ -200,7 +198,7 @@ def peak_facts(analysis: Analysis, peak: StepPeak) -> documents.PeakFacts:
         file=peak.place.file,
         line=peak.place.line,
         peak_bytes=peak.peak_bytes,
-        kinds_bytes={kind.value: size for kind, size in peak.kinds_bytes.items()},
+        kinds_bytes={kind.value: size for kind, size in kinds_bytes(peak).items()},
     )
 
 

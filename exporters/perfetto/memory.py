@@ -15,7 +15,7 @@ from profiler_ext.exporters.perfetto.arguments import path_text
 from profiler_ext.exporters.perfetto.packets import PacketWriter, listed
 from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
 from profiler_ext.exporters.views.formatting import size_text
-from profiler_ext.memory.over_time import StepMemory, memory_of_steps
+from profiler_ext.memory.over_time import StepMemory, kinds_bytes, memory_of_steps
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 from profiler_ext.records.memory import CPU, MemoryKind
@@ -61,10 +61,10 @@ def _peak(writer: PacketWriter, memory: StepMemory) -> tuple[int, int, bytes]:
         "step": peak.step,
         "peak_bytes": peak.peak_bytes,
         "phase": peak.place.phase,
-        **{f"{kind}_bytes": size for kind, size in peak.kinds_bytes.items()},
+        **{f"{kind}_bytes": size for kind, size in kinds_bytes(peak).items()},
     }
     if (position := position_text(peak.place)) is not None:
         arguments["source_lines"] = [line_text(peak.place) or position]
         arguments["source_paths"] = [path_text(peak.place) or position]
     constant = writer.constant(f"peak {size_text(peak.peak_bytes)}", MEMORY, arguments)
-    return peak.time_ns, peak.time_ns, constant
+    return memory.peak_ns, memory.peak_ns, constant

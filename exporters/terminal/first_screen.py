@@ -23,7 +23,7 @@ from profiler_ext.exporters.terminal.tables import PART, TIME, top_table
 from profiler_ext.exporters.views import findings as findings_view
 from profiler_ext.exporters.views import formatting, idle, rooflines, summary
 from profiler_ext.exporters.views.summary import SessionLike
-from profiler_ext.memory.over_time import highest
+from profiler_ext.memory.over_time import highest, kinds_bytes
 from profiler_ext.printable import printable
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.memory import CPU
@@ -181,7 +181,7 @@ def _breakdown_lines(session: SessionLike) -> Iterator[Text]:
 
 def _memory_lines(session: SessionLike) -> Iterator[Text]:
     """Yield a line on the highest peak of memory, of a GPU if there is one."""
-    every = [(a, each.peak) for a in session.analyses for each in highest(a)]
+    every = [(a, peak) for a in session.analyses for peak in highest(a)]
     if not every:
         return
     analysis, peak = max(every, key=lambda each: (each[1].device != CPU, each[1].peak_bytes))
@@ -189,7 +189,7 @@ def _memory_lines(session: SessionLike) -> Iterator[Text]:
     at = "" if file is None else f" at {formatting.short_path(file, settings)}:{peak.place.line}"
     kinds = (
         f"{kind.label} {formatting.percent_text(size, peak.peak_bytes)}"
-        for kind, size in islice(peak.kinds_bytes.items(), _KINDS)
+        for kind, size in islice(kinds_bytes(peak).items(), _KINDS)
     )
     size = formatting.size_text(peak.peak_bytes)
     line = Text(f"{'peak memory':{_LABEL}} {size:>{TIME + 1}}  {'':>{PART}}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler_ext.kineto.names import owners_reading
 from profiler_ext.records.analysis import Step
-from profiler_ext.records.events import Events, Ints, flag_rows
+from profiler_ext.records.events import Events, flag_rows
 from profiler_ext.records.memory import CPU, NO_STACK, MemoryRecord, OwnerKind
 
 BEFORE, NEVER = -(1 << 62), 1 << 62
@@ -141,20 +141,6 @@ class Timeline:
                     owner = Owner(kind, name)
                     if block.is_alive(moments[reading]) and owner not in block.owners:
                         block.owners = (*block.owners, owner)
-
-    def counted(self, device: int, begin_ns: int, end_ns: int) -> tuple[Ints, Ints]:
-        """Return the begin and each moment of an event within a time, and the bytes alive then.
-
-        Of several events at one moment the highest count, as for the peak.
-        """
-        every = np.array(self._times[device], np.int64)
-        first, last = np.searchsorted(every, begin_ns), np.searchsorted(every, end_ns, "right")
-        live = self._live[device]
-        before = live[first - 1] if first else self.base_bytes.get(device, 0)
-        times = np.concatenate(([begin_ns], every[first:last]))
-        counts = np.array([before, *live[first:last]], np.int64)
-        distinct, starts = np.unique(times, return_index=True)
-        return distinct, np.maximum.reduceat(counts, starts)
 
     def peak(self, step: Step, device: int) -> Peak:
         """Return the peak of a step on a device."""

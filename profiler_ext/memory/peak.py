@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -63,66 +62,54 @@ class StepPeak:
     peak_bytes: int
     place: Place  # of the allocation that made the peak
     blocks: tuple[AliveBlock, ...]
-    time_ns: int = 0  # when it is
-
-    @property
-    def kinds_bytes(self) -> dict[MemoryKind, int]:
-        """The bytes of each kind, the largest first."""
-        sums = Counter[MemoryKind]()
-        for block in self.blocks:
-            sums[block.kind] += block.size_bytes
-        return dict(sums.most_common())
-
-
-@dataclass(frozen=True, slots=True)
-class EveryBlock:
-    """All blocks of a recording, and what each is."""
-
-    timeline: Timeline
-    births: dict[int, Birth]  # by the block's id, as the next
-    described: dict[int, AliveBlock]
-
-    def of(self, block: Block) -> AliveBlock:
-        """Return what a block is."""
-        return self.described[id(block)]
-
-
-def every_block(analysis: Analysis) -> EveryBlock | None:
-    """Return all blocks; ``None`` where no memory was recorded."""
-    record = analysis.recording.memory
-    if record is None:
-        return None
-    return analysis.derived.once("memory blocks", lambda: _every_block(analysis, record))
-
-
-def _every_block(analysis: Analysis, record: MemoryRecord) -> EveryBlock:
-    timeline = Timeline(record, analysis.recording.trace.events)
-    births = Births(analysis.recording, record)
-    blocks, kinds = timeline.blocks, _Kinds(births)
-    of_blocks = births.of(blocks, blocks)
-    born = {id(block): birth for block, birth in zip(blocks, of_blocks, strict=True)}
-    alive = {id(block): kinds.alive(block, born[id(block)]) for block in blocks}
-    return EveryBlock(timeline, born, alive)
 
 
 def peaks_of(analysis: Analysis) -> tuple[StepPeak, ...]:
     """Return the peak of each step on each device; none where no memory was recorded."""
-    every = every_block(analysis)
-    if every is None:
+    record = analysis.recording.memory
+    if record is None:
         return ()
-    return analysis.derived.once(
-        "memory peaks",
-        lambda: tuple(_step_peak(each, every) for each in peaks(every.timeline, analysis.steps)),
-    )
+    return analysis.derived.once("memory peaks", lambda: _peaks(analysis, record))
 
 
-def _step_peak(peak: Peak, every: EveryBlock) -> StepPeak:
-    alive = [every.of(each) for each in peak.blocks]
+@dataclass(frozen=True, slots=True)
+class AllBlocks:
+    """Every block of a record, also those that are not alive at a peak."""
+
+    timeline: Timeline
+    births: Births
+    born: tuple[Birth, ...]  # of ``timeline.blocks``
+    described: tuple[AliveBlock, ...]  # the same
+
+
+def all_blocks(analysis: Analysis, record: MemoryRecord) -> AllBlocks:
+    """Return what every block of a record is."""
+    timeline = Timeline(record, analysis.recording.trace.events)
+    births = Births(analysis.recording, record)
+    born = births.of(timeline.blocks, timeline.blocks)
+    kinds = _Kinds(births)
+    alive = (kinds.alive(*each) for each in zip(timeline.blocks, born, strict=True))
+    return AllBlocks(timeline, births, tuple(born), tuple(alive))
+
+
+def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
+    timeline = Timeline(record, analysis.recording.trace.events)
+    found = [*peaks(timeline, analysis.steps)]
+    births = Births(analysis.recording, record)
+    blocks = list({id(each): each for peak in found for each in peak.blocks}.values())
+    of_blocks = births.of(blocks, timeline.blocks)
+    born = {id(block): birth for block, birth in zip(blocks, of_blocks, strict=True)}
+    kinds = _Kinds(births)
+    return tuple(_step_peak(each, born, kinds) for each in found)
+
+
+def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds) -> StepPeak:
+    alive = [kinds.alive(each, born[id(each)]) for each in peak.blocks]
     if peak.unseen_bytes:
         alive.append(AliveBlock(MemoryKind.OTHER, peak.unseen_bytes, Place(gap=MemoryGap.UNSEEN)))
     last = next((each for each in peak.blocks if each.born_ns == peak.time_ns), None)
-    place = _NO_PLACE if last is None else every.births[id(last)].place
-    return StepPeak(peak.step, peak.device, peak.peak_bytes, place, tuple(alive), peak.time_ns)
+    place = _NO_PLACE if last is None else born[id(last)].place
+    return StepPeak(peak.step, peak.device, peak.peak_bytes, place, tuple(alive))
 
 
 class _Kinds:

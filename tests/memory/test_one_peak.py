@@ -12,7 +12,7 @@ from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.json_output import answers
 from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.exporters.tables import folders, read_csv
-from profiler_ext.memory.peak import peaks_of
+from profiler_ext.memory.over_time import memory_of_steps
 from profiler_ext.serving.folders import Folders
 from profiler_ext.serving.handlers import answer_call
 from tests.memory.test_recorded_peaks import PEAKS, RECORDED, recorded
@@ -40,7 +40,7 @@ def test_every_output_has_the_allocators_peak(tmp_path: Path) -> None:
 
 def test_the_trace_processor_reads_the_same_by_kind(tmp_path: Path) -> None:
     analysis = recorded(NAME).analysis
-    at_ns = next(each.time_ns for each in peaks_of(analysis) if each.step == 5)
+    at_ns = next(each.peak_ns for each in memory_of_steps(analysis) if each.peak.step == 5)
     with reading(export_perfetto(analysis, tmp_path / "trace.pftrace")) as reader:
         rows = reader.rows(
             "select sum(c.value) from counter c join counter_track t on c.track_id = t.id "
