@@ -1,9 +1,9 @@
-"""The table of what is alive at the peak of device memory of each step."""
+"""The table of device memory: what is alive at the peak of each step, and what it allocates."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from profiler_ext.exporters.tables.schema import COLUMNS, frame
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.exporters.tables.table import Table, gather
-from profiler_ext.memory.peak import AliveBlock, StepPeak, peaks_of
+from profiler_ext.memory.over_time import StepMemory, memory_of_steps
+from profiler_ext.memory.peak import AliveBlock
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.memory import CPU
 
@@ -19,10 +20,12 @@ _OF_PLACE = (
     *("file", "line", "function", "code", "module", "module_class", "phase", "aten_op", "gap"),
 )
 _KEYS = ("kind", "phase", "file", "line", "module", "aten_op", "kernel", "owner", "gap")
+_SUMS = ("blocks", "peak_bytes", "allocations", "allocated_bytes")
 _NAMES = (
     *("rank", "step", "device", "kind", "owner", "phase", "file", "line", "function", "code"),
     *("module", "module_class", "aten_op", "kernel", "evidence", "gap"),
-    *("blocks", "peak_bytes", "lifetime_ns", "at_phase", "at_file", "at_line"),
+    *("blocks", "peak_bytes", "allocated_bytes", "allocations", "lifetime_ns"),
+    *("at_phase", "at_file", "at_line"),
 )
 
 
@@ -33,39 +36,40 @@ def by_memory(
     rank: int | None = None,
     phase: str | None = None,
 ) -> Table:
-    """Return what is alive at the peak of each step and device, largest first.
+    """Return what is alive at the peak of each step and device, and what the step allocates.
 
     ``peak_bytes`` of a step and device add up to the allocator's peak, ``max_memory_allocated`` of
     the step; on the CPU to that of what Python held at the begin, and what the profiler saw since.
-    A row is of one line, module, op and owner; the phase is that of the allocation. Empty where no
-    memory was recorded.
+    A row is of one line, module, op and owner, the largest first; of one that is freed before the
+    peak, or allocated after it, ``peak_bytes`` is 0. The phase is that of the allocation. Empty
+    where no memory was recorded.
     """
     selection = Selection(step, rank, phase)
     selection.require_step(analysis)
     is_chosen = selection.has_rank_of(analysis)
-    peaks = [each for each in peaks_of(analysis) if is_chosen and step in (None, each.step)]
+    steps = [
+        each for each in memory_of_steps(analysis) if is_chosen and step in (None, each.peak.step)
+    ]
     own = analysis.recording.settings.rank
-    rows = [row for each in peaks for row in _rows(own, each) if phase in (None, row["phase"])]
+    rows = [row for each in steps for row in _rows(own, each) if phase in (None, row["phase"])]
     every = np.arange(len(rows))
     return frame(
         {name: gather([row[name] for row in rows], every, COLUMNS[name].dtype) for name in _NAMES}
     )
 
 
-def _rows(rank: int, peak: StepPeak) -> list[dict[str, Any]]:
+def _rows(rank: int, memory: StepMemory) -> list[dict[str, Any]]:
+    peak = memory.peak
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for block in peak.blocks:
-        values = _values(block)
+    for values in _values(memory):
         groups[tuple(values[name] for name in _KEYS)].append(values)
-    device = None if peak.device == CPU else peak.device
     sums = [
         {
             **values[0],
             "rank": rank,
             "step": peak.step,
-            "device": device,
-            "blocks": len(values),
-            "peak_bytes": sum(each["peak_bytes"] for each in values),
+            "device": None if peak.device == CPU else peak.device,
+            **{name: sum(each[name] for each in values) for name in _SUMS},
             "lifetime_ns": max(_known(values), default=None),
             "at_phase": peak.place.phase,
             "at_file": peak.place.file,
@@ -73,19 +77,29 @@ def _rows(rank: int, peak: StepPeak) -> list[dict[str, Any]]:
         }
         for values in groups.values()
     ]
-    return sorted(sums, key=lambda row: -row["peak_bytes"])
+    return sorted(sums, key=lambda row: (-row["peak_bytes"], -row["allocated_bytes"]))
 
 
-def _values(block: AliveBlock) -> dict[str, Any]:
-    return {
-        **{name: getattr(block.place, name) for name in _OF_PLACE},
-        "kind": block.kind,
-        "owner": block.name or None,
-        "kernel": block.kernel or None,
-        "evidence": block.evidence,
-        "peak_bytes": block.size_bytes,
-        "lifetime_ns": block.lifetime_ns,
-    }
+def _values(memory: StepMemory) -> Iterator[dict[str, Any]]:
+    """Yield a row for each block that is alive at the peak, or that the step allocates."""
+    alive, allocated = _by_id(memory.peak.blocks), _by_id(memory.allocated)
+    for key, block in (alive | allocated).items():
+        yield {
+            **{name: getattr(block.place, name) for name in _OF_PLACE},
+            "kind": block.kind,
+            "owner": block.name or None,
+            "kernel": block.kernel or None,
+            "evidence": block.evidence,
+            "blocks": int(key in alive),
+            "peak_bytes": block.size_bytes if key in alive else 0,
+            "allocations": int(key in allocated),
+            "allocated_bytes": block.size_bytes if key in allocated else 0,
+            "lifetime_ns": block.lifetime_ns,
+        }
+
+
+def _by_id(blocks: Iterable[AliveBlock]) -> dict[int, AliveBlock]:
+    return {id(each): each for each in blocks}
 
 
 def _known(values: list[dict[str, Any]]) -> Iterator[int]:

@@ -18,7 +18,6 @@ from profiler_ext.cli.common import (
     print_line,
     write,
 )
-from profiler_ext.errors import UsageError
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.json_output.documents import Answer
@@ -114,15 +113,14 @@ def _add_findings(group: argparse._ArgumentGroup) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from profiler_ext.exporters.table_kinds import table_by
     from profiler_ext.sessions.merging import load
 
     if options.by == "memory" and _print_out_of_memory(options):
         return 0
     session = load(options.session, jobs=options.jobs)
-    if options.by == "memory" and not len(session.columns("by_memory")):
-        raise UsageError(
-            "the session has no memory record; record one with `profiler-ext run --memory`"
-        )
+    if options.by == "memory":
+        table_by(options.by).require_rows(session.columns("by_memory"))
     if options.format == "json":
         print_answer(_answer(session, options), options)
     else:
