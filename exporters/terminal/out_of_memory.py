@@ -10,12 +10,12 @@ from typing import Any
 from profiler_ext.attribution.places import SourceRoots
 from profiler_ext.exporters.terminal.columns import Name, Number, Row, number, table_of
 from profiler_ext.exporters.terminal.console import Group, RenderableType, Text
-from profiler_ext.exporters.terminal.memory import size_text
 from profiler_ext.exporters.views.formatting import (
     middle,
     path_end,
     percent_text,
     short_path,
+    size_text,
     start,
 )
 from profiler_ext.records.lineage import Frame
