@@ -32,7 +32,8 @@ _NAMES = (
     *("rank", "step", "device", "kind", "owner", "phase", "file", "line", "function", "code"),
     *("module", "module_class", "aten_op", "kernel", "evidence", "gap"),
     *("blocks", "peak_bytes", "allocated_bytes", "allocations", "lifetime_ns"),
-    *("at_phase", "at_file", "at_line", "at_reserved_bytes", *_OF_UNUSED),
+    *("at_phase", "at_file", "at_line", "at_rounding_bytes", "at_reserved_bytes"),
+    *_OF_UNUSED,
 )
 
 
@@ -81,6 +82,7 @@ def _rows(rank: int, memory: StepMemory) -> list[dict[str, Any]]:
             "at_phase": peak.place.phase,
             "at_file": peak.place.file,
             "at_line": peak.place.line,
+            "at_rounding_bytes": peak.rounding_bytes,
             **unused,
         }
         for values in groups.values()

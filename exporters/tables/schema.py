@@ -226,6 +226,7 @@ _EVERY = (
     Column("at_phase", TEXT, "the phase of the allocation with which memory is at its peak"),
     Column("at_file", TEXT, "the source file of that allocation"),
     Column("at_line", INT, "the line there"),
+    Column("at_rounding_bytes", INT, "by how much the blocks there are larger than asked for"),
     Column("at_reserved_bytes", INT, "how many bytes the allocator has reserved at the peak"),
     Column("at_fragments_bytes", INT, "of these: free in segments that have blocks in use"),
     Column("at_cached_bytes", INT, "of these: in segments without a block in use"),

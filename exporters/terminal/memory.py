@@ -77,10 +77,11 @@ def _reserved_text(row: Row) -> str:
         UnusedKind.AWAITING: row["at_awaiting_bytes"],
     }
     besides = ", ".join(f"{size_text(size)} {kind.label}" for kind, size in parts.items() if size)
-    outside = row["at_outside_bytes"]
+    outside, rounding = row["at_outside_bytes"], row["at_rounding_bytes"]
     return (
         f"Reserved then: {size_text(row['at_reserved_bytes'])}"
         + (f", of it {besides}" if besides else "")
+        + (f", {size_text(rounding)} rounding" if rounding else "")
         + (f"; {size_text(outside)} {UnusedKind.OUTSIDE.label}" if outside else "")
     )
 

@@ -13,7 +13,7 @@ from profiler_ext.kineto.classify import is_copy
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.memory.births import Birth, Births
 from profiler_ext.memory.blocks import NEVER, Block, Owner, Peak, Timeline, peaks
-from profiler_ext.memory.reserved import graph_pool, unused_at
+from profiler_ext.memory.reserved import graph_pool, rounding_at, unused_at
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Device
 from profiler_ext.records.memory import (
@@ -67,6 +67,7 @@ class StepPeak:
     blocks: tuple[AliveBlock, ...]
     # What else the device has in use then; ``None`` where the segments were not recorded
     unused: tuple[UnusedRow, ...] | None = None
+    rounding_bytes: int | None = None  # of the blocks, where the allocator told it
 
 
 def peaks_of(analysis: Analysis) -> tuple[StepPeak, ...]:
@@ -105,9 +106,14 @@ def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
     of_blocks = births.of(blocks, timeline.blocks)
     born = {id(block): birth for block, birth in zip(blocks, of_blocks, strict=True)}
     kinds = _Kinds(births)
-    made = (_step_peak(each, born, kinds) for each in found)
-    unused = (unused_at(record, each) for each in found)
-    return tuple(replace(p, unused=rows) for p, rows in zip(made, unused, strict=True))
+    return tuple(
+        replace(
+            _step_peak(each, born, kinds),
+            unused=unused_at(record, each),
+            rounding_bytes=rounding_at(record, each),
+        )
+        for each in found
+    )
 
 
 def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds) -> StepPeak:

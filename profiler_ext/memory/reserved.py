@@ -101,14 +101,26 @@ def unused_at(record: MemoryRecord, peak: Peak) -> tuple[UnusedRow, ...] | None:
     """Return what a device has in use at a peak besides the allocator's blocks.
 
     That is what the allocator has reserved, and what is outside of it: by the driver's count when
-    the recording began. ``None`` where the segments were not recorded.
+    the recording began. ``None`` where the segments were not recorded, or the allocator's history
+    does not lead from those of the begin to those of the end.
     """
-    if not segments_of(record, peak.device):
+    if not segments_of(record, peak.device) or not _is_whole(record, peak.device):
         return None
     states = (each for each in record.before if each.device == peak.device and each.device_bytes)
     outside = (each.device_used_bytes - each.reserved_bytes for each in states)
     rows = (UnusedRow(UnusedKind.OUTSIDE, size) for size in outside if size > 0)
     return (*_reserved_at(record, peak), *rows)
+
+
+def _is_whole(record: MemoryRecord, device: int) -> bool:
+    """Tell whether the history has every segment that was reserved or returned."""
+    begin, end = (
+        sum(size for of, size in zip(table.device, table.size_bytes, strict=True) if of == device)
+        for table in (record.base_segments, record.end_segments)
+    )
+    for action, _, size_bytes, _ in _entries(record.history, device, len(record.history.device)):
+        begin += (action in _GROWS) * size_bytes - (action in _SHRINKS) * size_bytes
+    return begin == end
 
 
 def _reserved_at(record: MemoryRecord, peak: Peak) -> tuple[UnusedRow, ...]:
@@ -128,6 +140,24 @@ def _reserved_at(record: MemoryRecord, peak: Peak) -> tuple[UnusedRow, ...]:
     in_use = {block.address: block.size_bytes for block in peak.blocks}
     waits = [each for each in awaiting.items() if each[0] not in in_use]
     return unused_rows(segments, in_use.items(), waits)
+
+
+def rounding_at(record: MemoryRecord, peak: Peak) -> int | None:
+    """Return by how much the blocks at a peak are larger than what was asked for.
+
+    ``None`` where the allocator did not tell it.
+    """
+    base, asked = record.base, dict[int, int]()
+    rows = zip(base.device, base.address, base.requested_bytes, strict=False)
+    asked |= {address: size for device, address, size in rows if device == peak.device}
+    for action, address, size_bytes, _ in _entries(
+        record.history, peak.device, _entry(record, peak)
+    ):
+        if action == "alloc":
+            asked[address] = size_bytes
+    if any(each.address not in asked for each in peak.blocks):
+        return None
+    return sum(each.size_bytes - asked[each.address] for each in peak.blocks)
 
 
 def _sizes(record: MemoryRecord, peak: Peak) -> dict[int, int]:

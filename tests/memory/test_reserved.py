@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_ext.memory.blocks import Timeline
-from profiler_ext.memory.reserved import Segment, graph_pool, unused_at, unused_rows
+from profiler_ext.memory.reserved import Segment, graph_pool, rounding_at, unused_at, unused_rows
 from profiler_ext.records.analysis import Step
 from profiler_ext.records.memory import (
     AllocatorHistory,
@@ -63,6 +63,7 @@ def record() -> MemoryRecord:
             (0, 0, 0),
             (0, 0, 7),
         ),
+        end_segments=Segments((0,), (0,), (26 * KIB,), (0,), (0,)),  # of it only the sum counts
         before=(STATE,),
     )
 
@@ -86,6 +87,12 @@ def test_without_segments_nothing_is_said() -> None:
     assert unused_at(replace(record(), base_segments=Segments()), peak) is None
 
 
+def test_a_history_that_lost_a_segment_says_nothing() -> None:
+    peak = Timeline(record(), EVENTS).peak(Step.on_cpu(0, 100, 3000), 0)
+    lost = replace(record(), history=AllocatorHistory())
+    assert unused_at(lost, peak) is None
+
+
 def test_a_segment_without_a_block_is_cached() -> None:
     segments = [Segment(0, 10), Segment(100, 20)]
     assert unused_rows(segments, [(100, 20)]) == (UnusedRow(UnusedKind.CACHED, 10),)
@@ -105,3 +112,10 @@ def test_the_pool_of_torch_compiles_graphs_is_known_by_its_id() -> None:
         "",
         "",
     )
+
+
+def test_blocks_are_larger_than_asked_for() -> None:
+    peak = Timeline(record(), EVENTS).peak(Step.on_cpu(0, 100, 3000), 0)
+    assert rounding_at(record(), peak) is None  # of what is older nothing is known
+    base = replace(record().base, requested_bytes=(KIB, 3 * KIB - 24))
+    assert rounding_at(replace(record(), base=base), peak) == 24 + 5 * KIB - 5000
