@@ -363,11 +363,13 @@ def _bytes(spec: TensorSpec) -> int | None:
 # What functions of torch allocate for themselves. Sources, in ``torch``:
 # ``distributed/fsdp/_fully_shard/_fsdp_param.py`` and ``_fsdp_collectives.py``,
 # ``distributed/fsdp/_flat_param.py`` and ``_runtime_utils.py``, ``nn/parallel/distributed.py``,
+# ``distributed/pipelining/_utils.py``,
 # ``_inductor/select_algorithm.py`` and ``runtime/benchmarking.py``.
 _FSDP2, _FSDP1 = "torch/distributed/fsdp/_fully_shard/", "torch/distributed/fsdp/"
 _GATHERED = (MemoryKind.UNSHARDED, "FSDP's unsharded parameters")
 _ALL_GATHER = (MemoryKind.COMMUNICATION, "FSDP's all-gather")
 _REDUCE_SCATTER = (MemoryKind.COMMUNICATION, "FSDP's reduce-scatter")
+_PIPELINE = (MemoryKind.COMMUNICATION, "what a pipeline stage receives")
 _BUCKETS = (MemoryKind.COMMUNICATION, "buckets of DistributedDataParallel")
 _AUTOTUNING = (MemoryKind.WORKSPACES, "autotuning")
 Allocated = tuple[MemoryKind, str]
@@ -385,6 +387,8 @@ _AROUND: dict[tuple[str, str], Allocated] = {
     (f"{_FSDP1}_flat_param.py", "_use_low_precision_shard"): _ALL_GATHER,
     (f"{_FSDP1}_flat_param.py", "_all_gather_flat_param"): _ALL_GATHER,
     (f"{_FSDP1}_runtime_utils.py", "_reduce_grad"): _REDUCE_SCATTER,
+    ("torch/distributed/pipelining/_utils.py", "_make_tensor_from_meta"): _PIPELINE,
+    ("torch/distributed/pipelining/stage.py", "_make_tensor_from_meta"): _PIPELINE,
     ("torch/_inductor/select_algorithm.py", "benchmark_choices"): _AUTOTUNING,
     ("torch/_inductor/select_algorithm.py", "benchmark"): _AUTOTUNING,
     ("torch/_inductor/select_algorithm.py", "benchmark_example_value"): _AUTOTUNING,

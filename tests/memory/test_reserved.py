@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from profiler_ext.memory.births import allocated_by
 from profiler_ext.memory.blocks import Timeline
 from profiler_ext.memory.reserved import Segment, graph_pool, rounding_at, unused_at, unused_rows
 from profiler_ext.records.analysis import Step
@@ -14,6 +17,7 @@ from profiler_ext.records.memory import (
     MemoryEvents,
     MemoryRecord,
     Segments,
+    StackFrame,
     UnusedKind,
     UnusedRow,
 )
@@ -119,3 +123,32 @@ def test_blocks_are_larger_than_asked_for() -> None:
     assert rounding_at(record(), peak) is None  # of what is older nothing is known
     base = replace(record().base, requested_bytes=(KIB, 3 * KIB - 24))
     assert rounding_at(replace(record(), base=base), peak) == 24 + 5 * KIB - 5000
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ([("fsdp/_fully_shard/_fsdp_param.py", "alloc_all_gather_outputs")], "unsharded"),
+        (
+            [
+                ("fsdp/_fully_shard/_fsdp_param.py", "init_all_gather_outputs"),
+                ("fsdp/_fully_shard/_fsdp_collectives.py", "foreach_all_gather_copy_out"),
+            ],
+            "unsharded",
+        ),
+        ([("fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce")], "communication"),
+        ([("_inductor/runtime/benchmarking.py", "benchmark_gpu")], "workspaces"),
+        ([("nn/parallel/distributed.py", "_ddp_init_helper")], "communication"),
+        ([("nn/modules/linear.py", "forward"), ("nn/parallel/distributed.py", "_pre_forward")], ""),
+    ],
+)
+def test_functions_of_torch_allocate_for_themselves(
+    frames: list[tuple[str, str]], expected: str
+) -> None:
+    folder = {"fsdp": "distributed/"}
+    stack = [
+        StackFrame(f"/venv/torch/{folder.get(file[:4], '')}{file}", 1, name)
+        for file, name in frames
+    ]
+    found = allocated_by(stack)
+    assert (found[0].value.partition("_")[0] if found else "") == expected
