@@ -79,6 +79,7 @@ def _heading(report: OutOfMemory) -> Iterator[str]:
         code = f"  {failed.code}" if failed.code else ""
         yield f"  at {PurePath(failed.file).name}:{failed.line}{code}"
     of = [
+        f"for {failed.purpose}" if failed.purpose else "",
         f"kernel {failed.kernel}" if failed.kernel else "",
         f"module {failed.module}" if failed.module else "",
         f"backward of {failed.autograd_node}" if failed.autograd_node else "",

@@ -364,7 +364,8 @@ def _bytes(spec: TensorSpec) -> int | None:
 # ``distributed/fsdp/_fully_shard/_fsdp_param.py`` and ``_fsdp_collectives.py``,
 # ``distributed/fsdp/_flat_param.py`` and ``_runtime_utils.py``, ``nn/parallel/distributed.py``,
 # ``distributed/pipelining/_utils.py``,
-# ``_inductor/select_algorithm.py`` and ``runtime/benchmarking.py``.
+# ``_inductor/select_algorithm.py``, ``runtime/benchmarking.py`` and ``fx_passes/pad_mm.py``,
+# ``_dynamo/convert_frame.py``.
 _FSDP2, _FSDP1 = "torch/distributed/fsdp/_fully_shard/", "torch/distributed/fsdp/"
 _GATHERED = (MemoryKind.UNSHARDED, "FSDP's unsharded parameters")
 _ALL_GATHER = (MemoryKind.COMMUNICATION, "FSDP's all-gather")
@@ -393,7 +394,9 @@ _AROUND: dict[tuple[str, str], Allocated] = {
     ("torch/_inductor/select_algorithm.py", "benchmark"): _AUTOTUNING,
     ("torch/_inductor/select_algorithm.py", "benchmark_example_value"): _AUTOTUNING,
     ("torch/_inductor/runtime/benchmarking.py", ""): _AUTOTUNING,
+    ("torch/_inductor/fx_passes/pad_mm.py", ""): _AUTOTUNING,
     ("triton/testing.py", ""): _AUTOTUNING,
+    ("torch/_dynamo/convert_frame.py", ""): (MemoryKind.OTHER, "compilation"),
 }
 # C++ allocates these, so that the function is the innermost.
 _INNERMOST: dict[tuple[str, str], Allocated] = {

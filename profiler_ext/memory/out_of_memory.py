@@ -51,6 +51,7 @@ HELD = {
     OwnerKind.OPTIMIZER_STATE: MemoryKind.OPTIMIZER,
     OwnerKind.BUFFER: MemoryKind.BUFFERS,
     OwnerKind.BUCKET: MemoryKind.COMMUNICATION,
+    OwnerKind.SAVED: MemoryKind.SAVED,
 }
 """The kind of what holds a block; the first decides."""
 
@@ -185,7 +186,9 @@ class _Rows:
     def _row(self, address: int, size_bytes: int, pool: int, number: int) -> AliveRow:
         stack = () if number == NO_STACK else self._stacks[number]
         birth, owners = self.origins.of(stack, size_bytes), self._owners.get(address, [])
-        place, named = birth.place, [each for each in owners if each[0] in HELD]
+        kinds = {kind for kind, _ in owners}
+        first = next((kind for kind in HELD if kind in kinds), None)
+        place, named = birth.place, [each for each in owners if each[0] is first]
         library = None if named else allocated_by(stack)
         owner = _names(named or owners) or graph_pool(self._record, pool)
         kind, owner = library or (self._kind(birth, stack, owners, pool), owner)
@@ -217,9 +220,9 @@ class _Rows:
         pool: int,
     ) -> MemoryKind:
         held = {kind for kind, _ in owners}
-        of_owner = next((kind for owner, kind in HELD.items() if owner in held), None)
-        if of_owner is not None:
-            return of_owner
+        first = next((kind for owner, kind in HELD.items() if owner in held), None)
+        if first is not None:
+            return first
         if graph_pool(self._record, pool):
             return MemoryKind.GRAPH_POOLS
         if birth.is_workspace:
@@ -330,7 +333,7 @@ def describe(
 
 def _outside(state: AllocatorState, others_bytes: int | None) -> Iterator[UnusedRow]:
     outside = state.device_used_bytes - state.reserved_bytes
-    if others_bytes is not None:
+    if others_bytes:
         yield UnusedRow(UnusedKind.OTHER_PROCESSES, others_bytes)
         outside -= others_bytes
     yield UnusedRow(UnusedKind.OUTSIDE, max(outside, 0))
@@ -346,6 +349,7 @@ def _failed(origins: _Origins, moment: Moment, largest_free_bytes: int) -> Faile
         moment.requested_bytes,
         largest_free_bytes,
         moment.stack,
+        (allocated_by(moment.stack) or ("", ""))[1],
         moment.caller,
         moment.autograd_node,
         place.file,

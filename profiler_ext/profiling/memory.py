@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +30,8 @@ MEMORY = "memory"
 """The hook that records memory."""
 _EVENT = b'"[memory]"'
 _ALLOCATED, AWAITING = "active_allocated", "active_awaiting_free"
+OWN = f"{Path(__file__).parents[1]}{os.sep}"
+"""This package's folder: its frames say nothing about the program."""
 Reading = tuple[OwnerKind, str, int, int, int]
 """Kind, name, device, address and bytes."""
 
@@ -318,7 +322,11 @@ class Stacks:
 
     def index(self, frames: Iterable[dict[str, Any]]) -> int:
         """Return the number of a stack, which may be new."""
-        named = [StackFrame(each["filename"], each["line"], each["name"]) for each in frames]
+        named = [
+            StackFrame(each["filename"], each["line"], each["name"])
+            for each in frames
+            if not each["filename"].startswith(OWN)
+        ]
         if not named:
             return memory.NO_STACK
         stack = tuple(self.frames.setdefault(each, len(self.frames)) for each in named)

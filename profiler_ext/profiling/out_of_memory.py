@@ -26,6 +26,7 @@ from profiler_ext.printable import printable
 from profiler_ext.profiling import MEMORY_VARIABLE
 from profiler_ext.profiling.memory import (
     AWAITING,
+    OWN,
     Names,
     Reading,
     Stacks,
@@ -34,7 +35,13 @@ from profiler_ext.profiling.memory import (
     owners_of,
     segments_of,
 )
-from profiler_ext.records.memory import AllocatorState, MemoryRecord, OutOfMemory, StackFrame
+from profiler_ext.records.memory import (
+    AllocatorState,
+    MemoryRecord,
+    OutOfMemory,
+    OwnerKind,
+    StackFrame,
+)
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.recording import (
     MAX_MODULE_BYTES,
@@ -44,13 +51,12 @@ from profiler_ext.records.recording import (
 )
 from profiler_ext.sessions.folder import rank_folder
 from profiler_ext.source_paths import library_roots, user_roots
-from profiler_ext.torch_compat import device_memory
+from profiler_ext.torch_compat import autograd, device_memory
 
 HOOK = "out of memory"
 MAX_REPORTS = 3
 """Of a process: a program may go on with half the batch."""
 _OOM, _FOLDER = "oom", "profile_out"
-_OWN = f"{Path(__file__).parents[1]}{os.sep}"
 _NO_STACKS = (
     "blocks have no Python stack, as none are recorded outside the recorded steps: set "
     f"{MEMORY_VARIABLE}={_OOM} to have each block's line"
@@ -130,7 +136,7 @@ class Reports:
     def _report(self, moment: Moment) -> OutOfMemory:
         program = _with_code(Program(self._settings(), self.guard.run(HOOK, self.graphs) or ()))
         taken = device_memory.snapshot()["segments"]
-        readings = [*(names := Names()).read(), *names.others]
+        readings = [*(names := Names()).read(), *saved_readings(), *names.others]
         return out_of_memory.describe(
             record_of(taken, readings, has_stacks=device_memory.has_stacks()),
             moment,
@@ -157,6 +163,14 @@ class Reports:
 REPORTS = Reports()
 
 
+def saved_readings() -> Iterator[Reading]:
+    """Yield what nodes of autograd hold, of the graphs of all tensors that Python knows."""
+    tensors, _ = device_memory.alive()
+    for saved in autograd.saved_tensors(autograd.nodes_of(tensors)):
+        for place in device_memory.storages(saved.tensor):
+            yield OwnerKind.SAVED, f"{saved.node.name}.{saved.attribute}", *place
+
+
 def moment_of(device: int, requested_bytes: int, frame: FrameType | None) -> Moment:
     """Return where this thread asks for memory, without our own frames."""
     main = threading.main_thread()
@@ -173,7 +187,7 @@ def moment_of(device: int, requested_bytes: int, frame: FrameType | None) -> Mom
 
 
 def _stack(frame: FrameType | None) -> tuple[StackFrame, ...]:
-    frames = (each for each in _outwards(frame) if not each.f_code.co_filename.startswith(_OWN))
+    frames = (each for each in _outwards(frame) if not each.f_code.co_filename.startswith(OWN))
     return tuple(
         StackFrame(each.f_code.co_filename, each.f_lineno or 0, each.f_code.co_name)
         for each in frames

@@ -23,6 +23,7 @@ class OwnerKind(Term, page="words.md", title="owner of memory", columns=()):
     OPTIMIZER_STATE = ("optimizer_state", "optimizer state", "is in an optimizer's state")
     BUFFER = ("buffer", "buffer", "is a buffer of a module")
     BUCKET = ("bucket", "bucket", "is a gradient bucket of DistributedDataParallel")
+    SAVED = ("saved", "saved by autograd", "is held by a node of autograd for its backward")
     TENSOR = ("tensor", "tensor", "is another tensor that Python held when the recording began")
 
 
@@ -320,6 +321,7 @@ class FailedAllocation:
     requested_bytes: int
     largest_free_bytes: int  # the largest block that the allocator had free for it
     stack: tuple[StackFrame, ...]  # of its thread, innermost first
+    purpose: str = ""  # what torch asks it for, where it is not the program's own
     caller: tuple[StackFrame, ...] = ()  # of the main thread, if it is another
     autograd_node: str = ""  # the node whose backward it is in
     file: str | None = None

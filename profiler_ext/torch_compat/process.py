@@ -39,7 +39,8 @@ def version() -> str:
 def debug_settings() -> tuple[str, ...]:
     """Return what is on in this process that slows each op, in the order of their usual cost."""
     cuda: Any = torch.cuda
-    has_history = cuda.is_initialized() and bool(running_names.HISTORY_ENABLED.get()())
+    keeps_history = cuda.is_initialized() and device_memory.lists_blocks()
+    has_history = keeps_history and bool(running_names.HISTORY_ENABLED.get()())
     is_on = {
         "anomaly detection": torch.is_anomaly_enabled(),
         "CUDA_LAUNCH_BLOCKING": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),

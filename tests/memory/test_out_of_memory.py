@@ -145,6 +145,20 @@ def test_each_block_has_its_kind(report: OutOfMemory) -> None:
     assert (saved.file, saved.line, saved.requested_bytes) == (__file__, 12, 3 * MIB - 100)
 
 
+def test_what_autograd_holds_is_saved_and_names_its_node(
+    observers: list[Observer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = torch.nn.Linear(8, 1024)(torch.ones(128, 8)).sigmoid()
+    (_, address, _) = next(device_memory.storages(saved))
+    of_saved = segment(address, block(address, 512 * KIB, LINE))
+    monkeypatch.setattr(device_memory, "snapshot", lambda: {"segments": [of_saved]})
+    watch(tmp_path)
+    observers[0](0, ASKED, 0, 0)
+    (path,) = out_of_memory.reports_in(tmp_path)
+    (row,) = out_of_memory.read(path).alive
+    assert (row.kind, row.owner, row.line) == (MemoryKind.SAVED, "SigmoidBackward0.result", 12)
+
+
 def test_what_is_reserved_and_not_in_use_has_its_kind(report: OutOfMemory) -> None:
     assert {each.kind: each.size_bytes for each in report.unused} == {
         UnusedKind.CACHED: 20 * MIB,
