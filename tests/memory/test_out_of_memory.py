@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import profiler_ext
 from profiler_ext import cli
 from profiler_ext.errors import CaptureWarning, TraceError
 from profiler_ext.memory import out_of_memory
 from profiler_ext.profiling import MEMORY_VARIABLE
+from profiler_ext.profiling import out_of_memory as reports_of_process
 from profiler_ext.profiling.out_of_memory import MAX_REPORTS, Reports, is_requested
 from profiler_ext.records.memory import MemoryKind, OutOfMemory, UnusedKind
 from profiler_ext.torch_compat import device_memory
@@ -283,3 +285,17 @@ def test_another_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MEMORY_VARIABLE, "yes")
     with pytest.warns(CaptureWarning, match="PROFILER_EXT_MEMORY is 'yes', expected oom"):
         assert not is_requested()
+
+
+@pytest.mark.parametrize(("value", "count"), [("oom", 2), ("", 0)])
+def test_enable_watches_where_the_environment_asks_for_it(
+    value: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(device_memory, "when_cuda_begins", waiting.append)
+    monkeypatch.setattr(reports_of_process, "REPORTS", Reports())
+    monkeypatch.setenv(MEMORY_VARIABLE, value)
+    profiler_ext.disable()
+    profiler_ext.enable()
+    profiler_ext.disable()
+    assert len(waiting) == count  # stacks, and the observer
