@@ -92,7 +92,8 @@ def _problem(record: MemoryRecord, trace_base_ns: int) -> str | None:
     """Return what is wrong with a record, if anything is."""
     if record.trace_base_ns != trace_base_ns:
         return "it is of another trace"
-    tables = (record.events, record.history, record.base, record.end, record.owners)
+    tables = (record.events, record.history, record.base, record.end, record.owners, record.saved)
+    tables = (*tables, record.holders)
     for table in tables:
         lengths = {len(getattr(table, name)) for name in table.__slots__}
         if len(lengths) > 1:

@@ -252,6 +252,14 @@ RANGE_ENTER, RANGE_EXIT = (
         ("__exit__", "the end of it"),
     )
 )
+BACKWARD_RUN = Point(
+    "torch.autograd",
+    "_engine_run_backward",
+    ("t_outputs",),
+    "which nodes of autograd hold a block of memory (`run --memory`)",
+    "each backward, before it begins; while memory is recorded only",
+    is_vital=False,
+)
 
 
 _TIMES = "what compiling took, by phase"
