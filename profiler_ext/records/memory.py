@@ -121,9 +121,7 @@ class BirthEvidence(Term, page="evidence.md", title="allocation", columns=("by_m
     OWNER = ("owner", "owner", "is held by a name that was read in the process")
 
 
-class LifeReason(
-    Term, page="words.md", title="why a block lives", columns=("by_memory.reason",)
-):
+class LifeReason(Term, page="words.md", title="why a block lives", columns=("by_memory.reason",)):
     """Why a block is still allocated at the peak of a step."""
 
     OWNER = (
@@ -156,8 +154,8 @@ class LifeReason(
     MATERIALIZED = (
         "materialized",
         "saved: the backward needs it in memory",
-        "is saved by a compiled forward, as recomputing is banned: the backward would have to write "
-        "it to memory",
+        "is saved by a compiled forward, as recomputing is banned: the backward would have to "
+        "write it to memory",
     )
     MUST_SAVE = (
         "must_save",
@@ -189,6 +187,11 @@ class LifeReason(
         "to_be_read",
         "to be read",
         "is freed when those in `needed_by`, in the same phase, have read it",
+    )
+    OUTPUT = (
+        "output",
+        "output of a graph",
+        "is returned by the call of the compiled graph that runs at the peak",
     )
     SCRATCH = ("scratch", "scratch memory", "is freed when the op that allocated it has returned")
     PYTHON = (

@@ -199,12 +199,12 @@ _RAW = "_raw_saved_"
 
 
 @lru_cache(None)
-def _raw_attributes(kind: type) -> tuple[str, ...]:
+def _raw_attributes(kind: type[Any]) -> tuple[str, ...]:
     return tuple(each for each in dir(kind) if each.startswith(_RAW))
 
 
 def _held_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    for name in _raw_attributes(type(node)):
+    for name in _raw_attributes(type(node)):  # type: ignore[arg-type]
         with suppress(RuntimeError):  # they were released, as by an earlier backward
             raw = getattr(node, name)
             packed = [each.data for each in raw] if isinstance(raw, tuple) else raw.data
