@@ -32,6 +32,7 @@ _REASONS = {
     "materialized in backward": LifeReason.MATERIALIZED,
     "reduction op": LifeReason.REDUCTION,
     "primal input": LifeReason.GRAPH_INPUT,
+    "": LifeReason.MIN_CUT,
 }
 """By the partitioner's words: ``torch/_functorch/partitioners.py``, ``solve_min_cut``."""
 
@@ -56,6 +57,11 @@ class Life:
     held_by: str = ""
     saved_as: str = ""  # the name that a compiled backward gives it: a node of the joint graph
     reused: tuple[str, ...] = ()  # its buffers by then, in order, where memory planning reused it
+
+    @property
+    def is_of_backward(self) -> bool:
+        """Whether autograd or a compiled forward saved it for what is still to run."""
+        return self.evidence in (LifeEvidence.SAVED_TENSOR, LifeEvidence.BACKWARD_INPUT)
 
 
 _NOT_KNOWN = Life()
@@ -233,19 +239,17 @@ class Lives:
 
     def _reason(self, saved: _Saved) -> LifeReason:
         """Return why the partitioner saves a value."""
-        words = self._banned.get(self._graphs[saved.graph].joint or "")
-        if words is None:
-            return LifeReason.SAVED_BY_GRAPH
+        words = self._partitions.get(self._graphs[saved.graph].joint or "", {})
         own = next((words[each] for each in saved.names if each in words), None)
-        return LifeReason.MIN_CUT if own is None else _REASONS.get(own, LifeReason.BANNED)
+        return LifeReason.SAVED_BY_GRAPH if own is None else _REASONS.get(own, LifeReason.BANNED)
 
     @cached_property
-    def _banned(self) -> dict[str, dict[str, str]]:
-        """The partitioner's words for each value of a joint graph that it may not recompute."""
+    def _partitions(self) -> dict[str, dict[str, str]]:
+        """What the partitioner saved of each joint graph, with its words for the reason."""
         return {
-            graph.joint: dict(graph.record.not_recomputed)
+            graph.joint: dict(graph.record.saved_values)
             for graph in self._graphs
-            if graph.joint is not None and graph.record.not_recomputed is not None
+            if graph.joint is not None and graph.record.saved_values is not None
         }
 
     def _read_later(self, block: Block, birth: Birth, at: Moment) -> Life:

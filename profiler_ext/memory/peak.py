@@ -95,7 +95,9 @@ def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds, lives: Lives) 
     for block in peak.blocks:
         birth = born[id(block)]
         one = kinds.alive(block, birth)
-        alive.append(replace(one, life=lives.of(block, birth, one.kind, at)))
+        life = lives.of(block, birth, one.kind, at)
+        is_saved = life.is_of_backward and kinds.may_be_saved(one)
+        alive.append(replace(one, life=life, kind=MemoryKind.SAVED if is_saved else one.kind))
     if peak.unseen_bytes:
         alive.append(AliveBlock(MemoryKind.OTHER, peak.unseen_bytes, Place(gap=MemoryGap.UNSEEN)))
     place = _NO_PLACE if last is None else born[id(last)].place
@@ -148,6 +150,16 @@ class _Kinds:
             BirthEvidence.OWNER if block.is_older and block.owners else birth.evidence,
             block.freed_ns - block.born_ns if is_bounded else None,
         )
+
+    def may_be_saved(self, block: AliveBlock) -> bool:
+        """Tell whether a block is a saved activation if something of the backward needs it.
+
+        Inductor computes in the forward what torch calls a part of the backward.
+        """
+        graph = block.place.graph
+        is_of_forward = graph is not None and not self._births.recording.graphs[graph].runs_backward
+        is_temporary = block.kind is MemoryKind.TEMPORARIES
+        return block.kind is MemoryKind.OTHER or (is_temporary and is_of_forward)
 
     def _kind(self, block: Block, birth: Birth) -> MemoryKind:
         held = {each.kind for each in block.owners}

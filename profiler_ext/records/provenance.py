@@ -159,9 +159,9 @@ class Provenance:
     parameter_inputs: tuple[tuple[int, int, str], ...] | None = None
     intermediates: tuple[Intermediate, ...] = ()  # the buffers between its kernels
     fusion_options: tuple[str, ...] = ()  # the options of Inductor for fusing that were on
-    # Of a forward graph the values of the joint graph that the backward may not recompute, each
-    # with the partitioner's reason, which may be empty; ``None`` where it was not observed
-    not_recomputed: tuple[tuple[str, str], ...] | None = None
+    # Of a forward graph the values of the joint graph that the partitioner saves for the backward,
+    # each with its reason not to recompute it, empty where it may; ``None`` where not observed
+    saved_values: tuple[tuple[str, str], ...] | None = None
 
     @property
     def is_part(self) -> bool:
