@@ -29,6 +29,8 @@ _REASONS = {
     "marked MUST_SAVE": LifeReason.MUST_SAVE,
     "random op": LifeReason.RANDOM,
     "compute intensive op": LifeReason.COMPUTE_INTENSIVE,
+    "not in recomputable allowlist": LifeReason.NOT_RECOMPUTABLE,
+    "non-builtin op": LifeReason.NOT_RECOMPUTABLE,
     "materialized in backward": LifeReason.MATERIALIZED,
     "reduction op": LifeReason.REDUCTION,
     "primal input": LifeReason.GRAPH_INPUT,
@@ -45,6 +47,13 @@ class Need:
     place: Place
     attribute: str = ""  # under which a node of autograd holds it
     kernel: str = ""  # of a compiled graph
+
+    @property
+    def text(self) -> str:
+        """The node and what it calls the block, ``MulBackward0.self``; or the op and its kernel."""
+        if self.kernel and self.kernel != self.name:
+            return f"{self.name} in {self.kernel}"
+        return f"{self.name}.{self.attribute}" if self.attribute else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +157,7 @@ class Lives:
 
     def _saved(self, block: Block, birth: Birth, at: Moment) -> Life:
         """Return what of the backward needs it, of what is still to run."""
-        by_autograd = [*self._needs_of_autograd(block, at)]
+        by_autograd = self._needs_of_autograd(block, at)
         for saved in self._saved_in_graph(block, birth, at):
             needs, reused = self._needs_of_graph(saved, at)
             if reused:
@@ -162,12 +171,17 @@ class Lives:
             return Life(LifeReason.SAVED_TENSOR, LifeEvidence.SAVED_TENSOR, tuple(by_autograd))
         return self._released(block, birth)
 
-    def _needs_of_autograd(self, block: Block, at: Moment) -> Iterator[Need]:
-        """Yield the nodes of autograd that hold it, and have not run yet."""
-        for saved in block.saved_by:
-            row = self._row_of(saved)
-            if row is not None and self._events.end_at(row) > at.time_ns >= block.born_ns:
-                yield Need(saved.node, self._places[row], saved.attribute)
+    def _needs_of_autograd(self, block: Block, at: Moment) -> list[Need]:
+        """Return the nodes of autograd that hold it, and have not run yet, as they will run."""
+        rows = ((self._row_of(saved), saved) for saved in block.saved_by)
+        to_come = [
+            (int(self._events.start_ns[row]), saved.attribute, saved.node, row)
+            for row, saved in rows
+            if row is not None and self._events.end_at(row) > at.time_ns
+        ]
+        return [
+            Need(node, self._places[row], attribute) for _, attribute, node, row in sorted(to_come)
+        ]
 
     def _row_of(self, saved: SavedBy) -> int | None:
         rows = self._nodes.get((saved.node, saved.number), [])
@@ -259,13 +273,16 @@ class Lives:
             if life.reason is not None:
                 return life
         row = self._births.row_of_free(block)
-        if row == NO_ROW:
+        node = NO_ROW if row == NO_ROW else int(self._enclosing.engine[row])
+        op = row if node == NO_ROW else node
+        while op != NO_ROW and op != node and not self._enclosing.is_op[op]:
+            op = int(self._enclosing.nesting.parent[op])
+        if op == NO_ROW:
             is_released = not block.is_older and block.freed_ns != NEVER
-            return Life(LifeReason.PYTHON, LifeEvidence.RELEASED) if is_released else _NOT_KNOWN
-        node = int(self._enclosing.engine[row])
-        by = node if node != NO_ROW else row
-        name = _node_name(self._events.name[by])
-        need = Need(name, self._places[by])
+            evidence = LifeEvidence.FREED_OUTSIDE
+            return Life(LifeReason.PYTHON, evidence) if is_released else _NOT_KNOWN
+        place = self._places[row if node == NO_ROW else node]
+        need = Need(_node_name(self._events.name[op]), place)
         evidence = LifeEvidence.RELEASED if node != NO_ROW else LifeEvidence.FREED_IN_OP
         return Life(LifeReason.TO_BE_READ, evidence, (need,))
 

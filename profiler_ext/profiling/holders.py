@@ -26,6 +26,8 @@ _MAX_ITEMS = 1_000
 _MAX_DEPTH = 4
 _MAX_SEARCHED = 100
 _MAX_KEY = 30
+_UNSEEN = "a running function or C++ code"
+"""What the collector of Python does not go through."""
 _HAS_VARIABLES = sys.version_info >= (3, 12)
 """Before, to read the variables of a frame prolongs the lives of what they hold."""
 _OF_MODULES = ("_parameters", "_buffers", "_modules")  # public by ``named_parameters`` and so on
@@ -146,7 +148,9 @@ class Referrers:
             made += [
                 Holder(f"a {kind}{rest}", self._tensors[at]) for at, rest in each.reached if rest
             ]
-        return made
+        known = {id(each.tensor) for each in made}
+        left = (each for at, each in self._tensors.items() if at not in known)
+        return [*made, *(Holder(_UNSEEN, each) for each in left)]
 
     def _level(self) -> list[Holder]:
         """Return those that have a name on this level, and keep the others open."""

@@ -121,7 +121,9 @@ class BirthEvidence(Term, page="evidence.md", title="allocation", columns=("by_m
     OWNER = ("owner", "owner", "is held by a name that was read in the process")
 
 
-class LifeReason(Term, page="words.md", title="why a block lives", columns=("by_memory.reason",)):
+class LifeReason(
+    Term, page="words.md", title="why a block lives", columns=("by_memory.life_reason",)
+):
     """Why a block is still allocated at the peak of a step."""
 
     OWNER = (
@@ -139,6 +141,12 @@ class LifeReason(Term, page="words.md", title="why a block lives", columns=("by_
         "compute_intensive",
         "saved: costly to compute",
         "is saved by a compiled forward, as recomputing is banned: its op is compute intensive",
+    )
+    NOT_RECOMPUTABLE = (
+        "not_recomputable",
+        "saved: not recomputable",
+        "is saved by a compiled forward, as recomputing is banned: its op is none of those that "
+        "the partitioner recomputes",
     )
     RANDOM = (
         "random",
@@ -224,6 +232,11 @@ class LifeEvidence(Term, page="evidence.md", title="life", columns=("by_memory.l
         "wrapper",
         "reads of the wrapper",
         "is by the buffers that each call site of a generated wrapper reads",
+    )
+    FREED_OUTSIDE = (
+        "freed_outside_ops",
+        "freed outside of ops",
+        "was freed outside of any op and of autograd's engine: Python released it",
     )
     FREED_IN_OP = ("freed_in_op", "freed in an op", "is by the op in which the block was freed")
     VARIABLE = (
