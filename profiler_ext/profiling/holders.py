@@ -183,6 +183,7 @@ def _links(referrer: Any, level: Mapping[int, _Open]) -> Iterator[tuple[str, str
         module = sys.modules.get(str(referrer.get("__name__")))
         if module is not None and vars(module) is referrer:
             root = module.__name__
+            pairs = [(f".{key}", each) for key, each in dict.items(referrer)]
     elif isinstance(referrer, CellType):
         root, pairs = "a variable of a closure", [("", referrer.cell_contents)]
     elif not isinstance(referrer, list | tuple | deque):
