@@ -16,7 +16,7 @@ from profiler_ext.exporters.views.formatting import (
     short_path,
     start,
 )
-from profiler_ext.records.memory import MemoryGap, MemoryKind
+from profiler_ext.records.memory import LifeReason, MemoryGap, MemoryKind
 from profiler_ext.records.vocabulary import Phase
 
 _SIZE, _PART, _BLOCKS = 9, 6, 6
@@ -63,6 +63,7 @@ def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
     heading += f", {_moment(rows[0], drawing)}"
     kinds = _sums(rows, lambda row: row["kind"])
     lines = _sums(rows, lambda row: _label(row, drawing))
+    reasons = _sums(rows, lambda row: row["life_reason"] or "")
     shown = max(len(drawing.shown), 1)
     left = lines[shown:]
     return [
@@ -79,6 +80,16 @@ def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
             [own[0]["code"] or "" for _, own in lines[:shown]],
         ),
         *([Text(f"({len(left):,} more)", style="dim")] if left else []),
+        Text(),
+        _table(
+            drawing,
+            reasons,
+            total,
+            "why it lives",
+            [LifeReason(name).label if name else "(not known)" for name, _ in reasons],
+            [own[0]["needed_by"] or own[0]["held_by"] or "" for _, own in reasons],
+            "for the largest",
+        ),
         Text(),
     ]
 
@@ -114,6 +125,7 @@ def _table(
     heading: str,
     names: Sequence[str],
     codes: Sequence[str],
+    codes_heading: str = "code",
 ) -> RenderableType:
     rows: list[Row] = [_row(own) for _, own in groups]
     numbers: list[Number] = [
@@ -121,9 +133,10 @@ def _table(
         number("% peak", lambda row: percent_text(row["peak_bytes"], total), 0, _PART),
         number("blocks", lambda row: f"{row['blocks']:,}", 1, _BLOCKS),
     ]
-    columns = [Name(heading, names, path_end if codes else middle, 18)]
+    of_lines = codes and codes_heading == "code"
+    columns = [Name(heading, names, path_end if of_lines else middle, 18)]
     if codes:
-        columns.append(Name("code", codes, start, 14))
+        columns.append(Name(codes_heading, codes, start, 14))
         numbers.append(Number("kinds", 26, lambda row: Text(_cut(row["kinds"])), 2, justify="left"))
     return table_of(rows, columns, numbers, drawing.console.width)
 
