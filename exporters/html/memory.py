@@ -16,14 +16,13 @@ from profiler_ext.exporters.html.elements import tag, text
 from profiler_ext.exporters.html.sites import ABSENT, Pool
 from profiler_ext.exporters.html.slices import rank_number, selectable_ranks
 from profiler_ext.exporters.html.timeline import steps_shown
-from profiler_ext.exporters.views.formatting import memory_gap_text, memory_label, peak_text
-from profiler_ext.exporters.views.summary import records
+from profiler_ext.exporters.views.formatting import memory_gap_text, memory_label
+from profiler_ext.exporters.views.summary import peak_texts, records
 from profiler_ext.memory.over_time import StepMemory, highest, memory_of_steps
-from profiler_ext.memory.peak import StepPeak
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Ints
-from profiler_ext.records.memory import CPU, BirthEvidence, MemoryGap, MemoryKind
+from profiler_ext.records.memory import CPU, BirthEvidence, LifeReason, MemoryGap, MemoryKind
 from profiler_ext.records.vocabulary import Phase
 
 MAX_MOMENTS = 500  # of a step
@@ -52,21 +51,14 @@ def memory_data(analyses: Sequence[Analysis], line_number: LineNumber) -> dict[s
 
 
 def peaks(analyses: Sequence[Analysis]) -> str:
-    """Return a sentence on the highest peak of each device."""
+    """Return a sentence on the highest peak of each GPU."""
     several = len(analyses) > 1
     lines = (
-        f"{f'Rank {rank_number(analysis)}: ' if several else ''}{_peak_text(analysis, each)}"
+        f"{f'Rank {rank_number(analysis)}: ' if several else ''}{line}"
         for analysis in analyses
-        for each in highest(analysis)
-        if each.device != CPU
+        for line in peak_texts(analysis)
     )
     return "".join(tag("p", text(line)) for line in lines)
-
-
-def _peak_text(analysis: Analysis, peak: StepPeak) -> str:
-    rows = records(tables.by_memory(analysis, step=peak.step))
-    first = next(each for each in rows if each["device"] == peak.device)
-    return peak_text(first, peak.peak_bytes, analysis.recording.settings)
 
 
 def _of_page(analysis: Analysis) -> list[StepMemory]:
@@ -140,9 +132,19 @@ def _row(
         ABSENT if row["gap"] in _BEFORE else _PHASES.index(Phase(row["phase"])),
         line_number(Place(file=row["file"], line=row["line"])),
         *(texts.code(name) for name in (*names, gap, evidence)),
+        *(texts.code(name) for name in (*_reason(row), row["needed_by"], row["held_by"])),
+        line_number(Place(file=row["needed_file"], line=row["needed_line"])),
         *(row[name] for name in ("blocks", "peak_bytes", "allocations", "allocated_bytes")),
         row["lifetime_ns"],
     )
+
+
+def _reason(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return why it is alive at the peak: in a few words, and in a sentence."""
+    if row["life_reason"] is None:
+        return None, None
+    reason = LifeReason(row["life_reason"])
+    return reason.label, reason.meaning.replace("`", "")
 
 
 def _rest(rows: Iterable[Mapping[str, Any]]) -> list[int]:

@@ -9,14 +9,17 @@ from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.views.formatting import (
     gap_text,
+    peak_text,
     per_step_text,
     percent_text,
     require_top,
     time_text,
 )
 from profiler_ext.findings import Findings
+from profiler_ext.memory.over_time import highest
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, BreakdownRow
+from profiler_ext.records.memory import CPU
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import Level, Scope
 
@@ -171,6 +174,16 @@ def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
         waits = f"; {time_text(waiting)} waiting for the last rank" if waiting else ""
         parts = f"{time_text(exposed)} exposed, {time_text(total - exposed)} overlapped{waits}"
         yield f"Communication {per_step_text(sums['duration_ns'], steps)}: {parts}."
+
+
+def peak_texts(analysis: Analysis) -> Iterator[str]:
+    """Yield a sentence on the highest peak of memory of each GPU."""
+    for peak in highest(analysis):
+        if peak.device != CPU:
+            place = peak.place
+            at = {"at_phase": place.phase, "at_file": place.file, "at_line": place.line}
+            row = {"device": peak.device, "step": peak.step, **at}
+            yield printable(peak_text(row, peak.peak_bytes, analysis.recording.settings))
 
 
 def filters_text(filters: Filters, shown_ns: int, all_ns: int) -> str:

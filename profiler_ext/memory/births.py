@@ -19,7 +19,7 @@ from profiler_ext.attribution.trace.launches import EnqueuedLaunches, find_launc
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.kineto import classify
-from profiler_ext.memory.blocks import Block
+from profiler_ext.memory.blocks import NEVER, Block
 from profiler_ext.memory.wrappers import ITEM_BYTES, Statement, Wrapper, saved_values
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Events, Ints, flag_rows
@@ -46,6 +46,9 @@ class Birth:
     buffer: str = ""  # the wrapper's name
     row: int = NO_ROW  # innermost CPU event around it
     is_workspace: bool = False
+    marker: int = NO_ROW  # of the graph's call
+    site: int = 0  # the call site there, by its ordinal
+    buffers: tuple[str, ...] = ()  # the wrapper's names that it may have, if the graph's
 
 
 class RowsAt:
@@ -87,11 +90,12 @@ class Births:
         texts = {path: module.text for module in recording.generated for path in module.paths}
         self._wrappers = {path: Wrapper(text) for path, text in texts.items()}
         self._roots = SourceRoots(recording.settings)
-        self._stored = _StoredNodes(recording.graphs)
-        self._saved = [self._saved_of(each) for each in recording.graphs]
+        self.stored = _StoredNodes(recording.graphs)
+        # The nodes in each buffer that a forward graph saves for its backward
+        self.saved = [self._saved_of(each) for each in recording.graphs]
 
-    def _saved_of(self, graph: GraphInstance) -> dict[str, str]:
-        """Return the node in each buffer that a forward graph saves for its backward."""
+    def _saved_of(self, graph: GraphInstance) -> dict[str, tuple[str, ...]]:
+        """Return the nodes in each buffer that a forward graph saves for its backward."""
         backwards = [
             each
             for each in self.recording.graphs
@@ -106,7 +110,7 @@ class Births:
     def of(self, blocks: Sequence[Block], every: Iterable[Block]) -> list[Birth]:
         """Return the birth of some of all blocks."""
         rows = [self._row(each) for each in blocks]
-        eager = self._eager({row for row in rows if row != NO_ROW})
+        eager = self.places_at(rows)
         ordered = self._by_order(every)
         births = []
         for block, row in zip(blocks, rows, strict=True):
@@ -122,8 +126,15 @@ class Births:
     def _row(self, block: Block) -> int:
         return NO_ROW if block.is_older else self.rows.at(block.born_on, block.born_ns)
 
-    def _eager(self, rows: Iterable[int]) -> dict[int, Place]:
+    def row_of_free(self, block: Block) -> int:
+        """Return the innermost row in which a block is freed, or ``NO_ROW``."""
+        if block.freed_ns == NEVER:
+            return NO_ROW
+        return self.rows.at(block.freed_on, block.freed_ns)
+
+    def places_at(self, rows: Iterable[int]) -> dict[int, Place]:
         """Return the place of each row, as if it had launched something."""
+        rows = {row for row in rows if row != NO_ROW}
         own = np.array(sorted(rows, key=lambda row: int(self._events.start_ns[row])), np.int64)
         none = np.full(len(own), NO_ROW, np.int64)
         queue = np.zeros(len(own), np.int64)
@@ -176,6 +187,10 @@ class Births:
             return None
         return self.recording.graphs[invocation.graph]
 
+    def wrapper(self, number: int) -> Wrapper | None:
+        """Return the generated wrapper of a graph, if its text is known."""
+        return self._wrapper(self.recording.graphs[number])
+
     def _wrapper(self, graph: GraphInstance | None) -> Wrapper | None:
         return None if graph is None else self._wrappers.get(graph.output_module or "")
 
@@ -193,15 +208,28 @@ class Births:
                 if site is not None:
                     birth = self._at_site(block, invocation, site, buffers)
                     return replace(
-                        birth, evidence=evidence, row=row, is_workspace=statement.is_workspace
+                        birth,
+                        evidence=evidence,
+                        row=row,
+                        is_workspace=statement.is_workspace,
+                        marker=marker,
+                        site=site.ordinal,
+                        buffers=_names(statement, buffers, site),
                     )
         site = self._site_of_op(row, invocation, graph)
         if site is not None:
             birth = self._at_site(block, invocation, site, site.writes)
-            return replace(birth, evidence=BirthEvidence.GRAPH_OP, row=row)
+            return replace(
+                birth,
+                evidence=BirthEvidence.GRAPH_OP,
+                row=row,
+                marker=marker,
+                site=site.ordinal,
+                buffers=site.writes,
+            )
         phase = call_phase(graph, invocation.call.context)
         gap = Place(graph=invocation.graph, phase=phase, gap=MemoryGap.NO_CALL_SITE)
-        return Birth(gap, row=row)
+        return Birth(gap, row=row, marker=marker)
 
     def _statement(
         self, block: Block, graph: GraphInstance, wrapper: Wrapper | None
@@ -229,10 +257,10 @@ class Births:
         graph = self.recording.graphs[invocation.graph]
         written = [each for each in site.writes if each in buffers]
         buffer = written[0] if len(written) == 1 else ""
-        nodes = self._stored.nodes(invocation.graph, site, block.size_bytes)
-        saved = self._saved[invocation.graph].get(buffer)
-        if len(nodes) > 1 and saved is not None:
-            viewed = self._stored.viewed(invocation.graph, saved)
+        nodes = self.stored.nodes(invocation.graph, site, block.size_bytes)
+        saved = self.saved[invocation.graph].get(buffer, ())
+        if len(nodes) > 1 and len(saved) == 1:
+            viewed = self.stored.viewed(invocation.graph, saved[0])
             nodes = [viewed] if viewed in site.nodes else nodes
         places = [
             self.calls.places.of_node(invocation.graph, node, invocation.call.context)
@@ -252,6 +280,12 @@ class Births:
             gap=MemoryGap.SEVERAL_VALUES if places else MemoryGap.NO_CALL_SITE,
         )
         return Birth(place, kernel=site.kernel, buffer=buffer)
+
+
+def _names(statement: Statement, buffers: Iterable[str], site: CallSite) -> tuple[str, ...]:
+    """Return the names of a buffer that a statement allocates for a call site."""
+    written = (each for each in buffers if each in site.writes)
+    return tuple(dict.fromkeys((*(statement.variables if statement.allocates else ()), *written)))
 
 
 class _StoredNodes:

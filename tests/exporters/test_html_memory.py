@@ -51,7 +51,7 @@ def test_rows_and_kinds_of_each_step_are_the_allocators_peak(name):
     on_device = sorted((s for s in steps if s["device"] == "device 0"), key=lambda s: s["step"])
     assert tuple(step["peak"] for step in on_device) == PEAKS[name]
     for step in steps:
-        peaks_of_rows = [row[12] for row in step["rows"]]
+        peaks_of_rows = [row[17] for row in step["rows"]]
         assert sum(peaks_of_rows) + step["rest"][1] == step["peak"]
         moments = [sum(each) for each in zip(*step["bytes"], strict=True)]
         totals = [sum(moments[: at + 1]) for at in range(len(moments))]
@@ -97,7 +97,7 @@ def test_the_search_finds_a_parameter_and_a_link_leads_to_it(page, report):
     assert texts(page, "#memory tbody .over") == ["exp_avg of head.weight (optimizer state)"]
     page.goto("about:blank")
     page.goto(f"{report}#memory=exp_avg of head.weight")
-    assert "held by" in page.locator("#memory .detail").inner_text()
+    assert "lives because" in page.locator("#memory .detail").inner_text()
 
 
 def test_the_flame_graph_is_of_the_peak(page):
