@@ -389,13 +389,3 @@ USER_KERNEL = Point(
 )
 
 ALL = (*CALL_SITES, *(each for each in tuple(vars().values()) if isinstance(each, Point)))
-
-MIN_CUT = Point(
-    "networkx",
-    "minimum_cut",
-    ("flowG",),
-    "the reasons of the partitioner",
-    "the graph that it cuts, while it does",
-    is_vital=False,
-)
-"""Networkx's, not torch's."""

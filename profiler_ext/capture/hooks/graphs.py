@@ -73,6 +73,14 @@ class AutogradHooks:
             naming.name(node)
 
 
+_MIN_CUT = patches.Point(
+    "networkx",
+    "minimum_cut",
+    ("flowG",),
+    "the reasons of the partitioner",
+    "the graph that it cuts, while it does",
+    is_vital=False,
+)
 _BANNED = "cannot recompute"
 """What the partitioner says of a value that it must not recompute, and then why."""
 
@@ -176,8 +184,8 @@ class GraphHooks:
 
     def _min_cut_solved(self, call: Observed) -> Observation:
         words: dict[str, str] = {}
-        hooks = [(points.MIN_CUT, partial(_note_banned, words))]
-        with patches.installed(hooks if points.MIN_CUT.problem() is None else (), self._guard):
+        hooks = [(_MIN_CUT, partial(_note_banned, words))]
+        with patches.installed(hooks if _MIN_CUT.problem() is None else (), self._guard):
             yield
         saved, banned = call.result
         reasons = {each.name: words.get(each.name, _BANNED) for each in saved if each in banned}
