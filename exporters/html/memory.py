@@ -26,7 +26,8 @@ from profiler_ext.records.memory import CPU, BirthEvidence, LifeReason, MemoryGa
 from profiler_ext.records.vocabulary import Phase
 
 MAX_MOMENTS = 500  # of a step
-MAX_ROWS = 2_000  # of a step
+MAX_ROWS = 8_000  # on a page
+MAX_ROWS_OF_STEP, _MIN_ROWS_OF_STEP = 2_000, 200
 _PIXELS = 400  # phases that are shorter than this part of the step are left out
 LineNumber = Callable[[Place], int]
 _KINDS, _PHASES = tuple(MemoryKind), tuple(Phase)
@@ -40,12 +41,15 @@ def memory_data(analyses: Sequence[Analysis], line_number: LineNumber) -> dict[s
     numbers of ``texts``, and of lines.
     """
     texts, shown = Pool(), selectable_ranks(analyses)
-    steps = [
-        _step(analysis, each, texts, line_number)
+    pairs = [
+        (analysis, each)
         for analysis in analyses
         if rank_number(analysis) in shown
         for each in _of_page(analysis)
     ]
+    most = max(MAX_ROWS // max(len(pairs), 1), _MIN_ROWS_OF_STEP)
+    most = min(most, MAX_ROWS_OF_STEP)
+    steps = [_step(*pair, texts, line_number, most) for pair in pairs]
     kinds = [(kind.value, kind.label, kind.meaning) for kind in MemoryKind]
     return {"kinds": kinds, "steps": steps, "texts": [printable(each) for each in texts.values()]}
 
@@ -62,16 +66,17 @@ def peaks(analyses: Sequence[Analysis]) -> str:
 
 
 def _of_page(analysis: Analysis) -> list[StepMemory]:
-    """Return the steps to show, that with the highest peak of a GPU first."""
+    """Return the steps to show, GPUs first, and of a device that with the highest peak first."""
     numbers = {step.number for step in steps_shown(analysis)}
     every = memory_of_steps(analysis)
-    first = [each for peak in highest(analysis) for each in every if each.peak is peak]
-    rest = (each for each in every if each.peak.step in numbers)
-    return list({id(each): each for each in (*first, *rest)}.values())
+    first = {id(peak) for peak in highest(analysis)}
+    shown = (each for each in every if each.peak.step in numbers or id(each.peak) in first)
+    devices = list(dict.fromkeys(each.peak.device for each in every))
+    return sorted(shown, key=lambda e: (devices.index(e.peak.device), id(e.peak) not in first))
 
 
 def _step(
-    analysis: Analysis, memory: StepMemory, texts: Pool, line_number: LineNumber
+    analysis: Analysis, memory: StepMemory, texts: Pool, line_number: LineNumber, most: int
 ) -> dict[str, Any]:
     peak, kept = memory.peak, _highest_moments(memory)
     times = memory.time_ns[kept] - memory.begin_ns
@@ -91,8 +96,8 @@ def _step(
         "times": np.diff(times, prepend=0).tolist(),
         "bytes": sums.T.tolist(),
         "phases": _phases(memory),
-        "rows": [_row(row, analysis, texts, line_number) for row in rows[:MAX_ROWS]],
-        "rest": _rest(rows[MAX_ROWS:]),
+        "rows": [_row(row, analysis, texts, line_number) for row in rows[:most]],
+        "rest": _rest(rows[most:]),
     }
 
 
