@@ -56,13 +56,7 @@ def memory_data(analyses: Sequence[Analysis], line_number: LineNumber) -> dict[s
 
 def peaks(analyses: Sequence[Analysis]) -> str:
     """Return a sentence on the highest peak of each GPU."""
-    several = len(analyses) > 1
-    lines = (
-        f"{f'Rank {rank_number(analysis)}: ' if several else ''}{line}"
-        for analysis in analyses
-        for line in peak_texts(analysis)
-    )
-    return "".join(tag("p", text(line)) for line in lines)
+    return "".join(tag("p", text(line)) for line in peak_texts(analyses))
 
 
 def _of_page(analysis: Analysis) -> list[StepMemory]:

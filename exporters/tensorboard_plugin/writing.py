@@ -121,7 +121,7 @@ def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> docum
             *coverage_lines([analysis]),
             idle.causes_text(analysis),
             *(each.text for each in idle.idle_texts(analysis, _SHOWN_IDLE)),
-            *peak_texts(analysis),
+            *peak_texts([analysis]),
         ),
         tables=document.Tables(
             line=tables["line"].rows(number_of),

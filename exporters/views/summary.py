@@ -176,14 +176,17 @@ def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
         yield f"Communication {per_step_text(sums['duration_ns'], steps)}: {parts}."
 
 
-def peak_texts(analysis: Analysis) -> Iterator[str]:
+def peak_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
     """Yield a sentence on the highest peak of memory of each GPU."""
-    for peak in highest(analysis):
-        if peak.device != CPU:
-            place = peak.place
-            at = {"at_phase": place.phase, "at_file": place.file, "at_line": place.line}
-            row = {"device": peak.device, "step": peak.step, **at}
-            yield printable(peak_text(row, peak.peak_bytes, analysis.recording.settings))
+    for analysis in analyses:
+        settings = analysis.recording.settings
+        of_rank = f"Rank {settings.rank}: " if len(analyses) > 1 else ""
+        for peak in highest(analysis):
+            if peak.device != CPU:
+                place = peak.place
+                at = {"at_phase": place.phase, "at_file": place.file, "at_line": place.line}
+                row = {"device": peak.device, "step": peak.step, **at}
+                yield printable(of_rank + peak_text(row, peak.peak_bytes, settings))
 
 
 def filters_text(filters: Filters, shown_ns: int, all_ns: int) -> str:

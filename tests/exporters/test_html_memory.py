@@ -109,3 +109,12 @@ def test_a_chosen_step_is_the_one_shown(page):
     page.select_option("#step", "7")
     assert page.evaluate("shown.memory.view.step.step") == 7
     assert page.evaluate("shown.memory.view.step.device") == "device 0"
+
+
+@pytest.mark.parametrize("width", [600, 900])
+def test_a_narrow_window_shows_the_peak_and_is_not_wider_than_itself(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    assert page.locator("#memory th", has_text="at peak").is_visible()
+    assert page.locator("#memory text.peak").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.set_viewport_size({"width": 1400, "height": 900})
