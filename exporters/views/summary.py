@@ -177,16 +177,16 @@ def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
 
 
 def peak_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
-    """Yield a sentence on the highest peak of memory of each GPU."""
+    """Yield a sentence on the highest peak of each GPU's memory; without one, the CPU's."""
     for analysis in analyses:
         settings = analysis.recording.settings
         of_rank = f"Rank {settings.rank}: " if len(analyses) > 1 else ""
-        for peak in highest(analysis):
-            if peak.device != CPU:
-                place = peak.place
-                at = {"at_phase": place.phase, "at_file": place.file, "at_line": place.line}
-                row = {"device": peak.device, "step": peak.step, **at}
-                yield printable(of_rank + peak_text(row, peak.peak_bytes, settings))
+        on_gpu = [peak for peak in highest(analysis) if peak.device != CPU]
+        for peak in on_gpu or highest(analysis):
+            place, device = peak.place, None if peak.device == CPU else peak.device
+            at = {"at_phase": place.phase, "at_file": place.file, "at_line": place.line}
+            row = {"device": device, "step": peak.step, **at}
+            yield printable(of_rank + peak_text(row, peak.peak_bytes, settings))
 
 
 def filters_text(filters: Filters, shown_ns: int, all_ns: int) -> str:

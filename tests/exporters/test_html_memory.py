@@ -8,6 +8,7 @@ import re
 import pytest
 
 from profiler_ext.exporters.html import html_text
+from profiler_ext.exporters.views.formatting import size_text
 from tests.analyses import gpu_step
 from tests.browser import open_page
 from tests.exporters.opened import searched, texts, written
@@ -118,3 +119,10 @@ def test_a_narrow_window_shows_the_peak_and_is_not_wider_than_itself(page, width
     assert page.locator("#memory text.peak").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == width
     page.set_viewport_size({"width": 1400, "height": 900})
+
+
+def test_sizes_read_as_everywhere_else(page):
+    sizes = [0, 511, 1023, 1024, 1152, 1179648, 65792, 423486464, 1_070_000_000, 1_047_000, 1 << 40]
+    sizes += [1048575, 10_235_000, 1_022_500_000, 131_621_000, 537_559_040, 12_301_824]
+    shown = page.evaluate("sizes => sizes.map(sizeText)", sizes)
+    assert shown == [size_text(each) for each in sizes]
