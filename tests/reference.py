@@ -29,6 +29,8 @@ from profiler_ext.records.inside import InsideRoute
 from profiler_ext.records.kernel_lines import KernelLineEvidence, LinePart
 from profiler_ext.records.memory import (
     BirthEvidence,
+    LifeEvidence,
+    LifeReason,
     MemoryGap,
     MemoryKind,
     OwnerKind,
@@ -70,6 +72,8 @@ VOCABULARIES: tuple[type[Term], ...] = (
     UnusedKind,
     OwnerKind,
     BirthEvidence,
+    LifeReason,
+    LifeEvidence,
     GapReason,
     LineEvidence,
     EagerEvidence,
@@ -132,6 +136,8 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     UnusedKind: ("What no block has", "It"),
     OwnerKind: ("What holds memory", "A storage"),
     BirthEvidence: ("How the origin of memory is known", "A block"),
+    LifeReason: ("Why memory is still allocated", "A block"),
+    LifeEvidence: ("How it is known why memory is still allocated", "The reason"),
     LinePart: ("What a line or an instruction of a kernel does", "It"),
     KernelLineEvidence: ("How the op of a kernel's line is known", "The line"),
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
@@ -146,13 +152,14 @@ def pages() -> Mapping[str, Callable[[], str]]:
     evidence = (
         *(LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence, ShareEvidence),
         BirthEvidence,
+        LifeEvidence,
     )
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
         *(FusionBarrier, InsideRoute, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
-        *(MemoryKind, MemoryGap, UnusedKind, OwnerKind),
+        *(MemoryKind, MemoryGap, UnusedKind, OwnerKind, LifeReason),
         *(Account, Match, Verdict, Outcome),
     )
     return {

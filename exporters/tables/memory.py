@@ -11,6 +11,7 @@ import numpy as np
 from profiler_ext.exporters.tables.schema import COLUMNS, frame
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.exporters.tables.table import Table, gather
+from profiler_ext.memory.lives import Life
 from profiler_ext.memory.over_time import StepMemory, memory_of_steps
 from profiler_ext.memory.peak import AliveBlock, StepPeak
 from profiler_ext.records.analysis import Analysis
@@ -27,10 +28,12 @@ _OF_UNUSED = {
     "at_awaiting_bytes": UnusedKind.AWAITING,
     "at_outside_bytes": UnusedKind.OUTSIDE,
 }
+_OF_LIFE = ("life_reason", "needed_by", "needed_file", "needed_line", "held_by", "life_evidence")
+_NAMED = 3  # nodes of ``needed_by`` that are named
 _SUMS = ("blocks", "peak_bytes", "allocations", "allocated_bytes")
 _NAMES = (
     *("rank", "step", "device", "kind", "owner", "phase", "file", "line", "function", "code"),
-    *("module", "module_class", "aten_op", "kernel", "evidence", "gap"),
+    *("module", "module_class", "aten_op", "kernel", "evidence", "gap", *_OF_LIFE),
     *("blocks", "peak_bytes", "allocated_bytes", "allocations", "lifetime_ns"),
     *("at_phase", "at_file", "at_line", "at_rounding_bytes", "at_reserved_bytes"),
     *_OF_UNUSED,
@@ -48,9 +51,9 @@ def by_memory(
 
     ``peak_bytes`` of a step and device add up to the allocator's peak, ``max_memory_allocated`` of
     the step; on the CPU to that of what Python held at the begin, and what the profiler saw since.
-    A row is of one line, module, op and owner, the largest first; of one that is freed before the
-    peak, or allocated after it, ``peak_bytes`` is 0. The phase is that of the allocation. Empty
-    where no memory was recorded.
+    A row is of one line, module, op and owner, and of one reason why it lives, the largest first;
+    of one that is freed before the peak, or allocated after it, ``peak_bytes`` is 0. The phase is
+    that of the allocation. Empty where no memory was recorded.
     """
     selection = Selection(step, rank, phase)
     selection.require_step(analysis)
@@ -70,7 +73,7 @@ def _rows(rank: int, memory: StepMemory) -> list[dict[str, Any]]:
     peak, unused = memory.peak, _unused(memory.peak)
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for values in _values(memory):
-        groups[tuple(values[name] for name in _KEYS)].append(values)
+        groups[tuple(values[name] for name in (*_KEYS, *_OF_LIFE))].append(values)
     sums = [
         {
             **values[0],
@@ -110,6 +113,7 @@ def _values(memory: StepMemory) -> Iterator[dict[str, Any]]:
             "owner": block.name or None,
             "kernel": block.kernel or None,
             "evidence": block.evidence,
+            **_of_life(block.life),
             "blocks": int(key in alive),
             "peak_bytes": block.size_bytes if key in alive else 0,
             "allocations": int(key in allocated),
@@ -120,6 +124,20 @@ def _values(memory: StepMemory) -> Iterator[dict[str, Any]]:
 
 def _by_id(blocks: Iterable[AliveBlock]) -> dict[int, AliveBlock]:
     return {id(each): each for each in blocks}
+
+
+def _of_life(life: Life) -> dict[str, Any]:
+    names = list(dict.fromkeys(each.text for each in life.needed_by))
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    place = life.needed_by[0].place if life.needed_by else None
+    return {
+        "life_reason": life.reason,
+        "needed_by": ", ".join((*names[:_NAMED], *more)) or None,
+        "needed_file": place and place.file,
+        "needed_line": place and place.line,
+        "held_by": life.held_by or None,
+        "life_evidence": life.evidence,
+    }
 
 
 def _known(values: list[dict[str, Any]]) -> Iterator[int]:

@@ -223,6 +223,14 @@ _EVERY = (
     Column("allocated_bytes", INT, "how many bytes the step allocates, freed again or not"),
     Column("allocations", INT, "how many blocks the step allocates"),
     Column("lifetime_ns", INT, "how long the longest lives; absent if it is older or outlives all"),
+    Column(
+        "life_reason", TEXT, "why it is still allocated at the peak; absent if that is not known"
+    ),
+    Column("needed_by", TEXT, "what has still to read it: nodes of the backward, or kernels"),
+    Column("needed_file", TEXT, "the file of the line of the first of these"),
+    Column("needed_line", INT, "the line of the first of these"),
+    Column("held_by", TEXT, "its owners, or the variable, attribute or container that holds it"),
+    Column("life_evidence", TEXT, "how the reason is known"),
     Column("at_phase", TEXT, "the phase of the allocation with which memory is at its peak"),
     Column("at_file", TEXT, "the source file of that allocation"),
     Column("at_line", INT, "the line there"),

@@ -18,7 +18,7 @@ from profiler_ext.exporters.views.formatting import (
     size_text,
     start,
 )
-from profiler_ext.records.memory import MemoryKind, UnusedKind
+from profiler_ext.records.memory import LifeReason, MemoryKind, UnusedKind
 
 _SIZE, _PART, _BLOCKS = 9, 6, 6
 
@@ -45,6 +45,7 @@ def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
     heading = peak_text(rows[0], total, drawing.settings)
     kinds = _sums(rows, lambda row: row["kind"])
     lines = _sums(rows, lambda row: memory_label(row, drawing.settings))
+    reasons = _sums(rows, lambda row: row["life_reason"] or "")
     shown = max(len(drawing.shown), 1)
     left = lines[shown:]
     return [
@@ -62,6 +63,16 @@ def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
             [own[0]["code"] or "" for _, own in lines[:shown]],
         ),
         *([Text(f"({len(left):,} more)", style="dim")] if left else []),
+        Text(),
+        _table(
+            drawing,
+            reasons,
+            total,
+            "why it lives",
+            [LifeReason(name).label if name else "(not known)" for name, _ in reasons],
+            [own[0]["needed_by"] or own[0]["held_by"] or "" for _, own in reasons],
+            "for the largest",
+        ),
         Text(),
     ]
 
@@ -104,6 +115,7 @@ def _table(
     heading: str,
     names: Sequence[str],
     codes: Sequence[str],
+    codes_heading: str = "code",
 ) -> RenderableType:
     rows: list[Row] = [_row(own) for _, own in groups]
     numbers: list[Number] = [
@@ -111,9 +123,10 @@ def _table(
         number("% peak", lambda row: percent_text(row["peak_bytes"], total), 0, _PART),
         number("blocks", lambda row: f"{row['blocks']:,}", 1, _BLOCKS),
     ]
-    columns = [Name(heading, names, path_end if codes else middle, 18)]
+    of_lines = codes and codes_heading == "code"
+    columns = [Name(heading, names, path_end if of_lines else middle, 18)]
     if codes:
-        columns.append(Name("code", codes, start, 14))
+        columns.append(Name(codes_heading, codes, start, 14))
         numbers.append(Number("kinds", 26, lambda row: Text(_cut(row["kinds"])), 2, justify="left"))
     return table_of(rows, columns, numbers, drawing.console.width)
 

@@ -20,7 +20,7 @@ from profiler_ext.attribution.trace.launches import EnqueuedLaunches, find_launc
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.kineto import classify
-from profiler_ext.memory.blocks import Block
+from profiler_ext.memory.blocks import NEVER, Block
 from profiler_ext.memory.wrappers import ITEM_BYTES, Statement, Wrapper, saved_values
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Events, Ints, flag_rows
@@ -48,6 +48,9 @@ class Birth:
     buffer: str = ""  # the wrapper's name
     row: int = NO_ROW  # innermost CPU event around it
     is_workspace: bool = False
+    marker: int = NO_ROW  # of the graph's call
+    site: int = 0  # the call site there, by its ordinal
+    buffers: tuple[str, ...] = ()  # the wrapper's names that it may have, if the graph's
 
 
 class RowsAt:
@@ -88,11 +91,12 @@ class Births:
         self._invocations = {each.call.marker: each for each in self.calls.invocations}
         self._values = StoredValues(recording.graphs, recording.generated, self.calls.places)
         self._roots = SourceRoots(recording.settings)
+        self.stored, self.saved = self._values.stored, self._values.saved
 
     def of(self, blocks: Sequence[Block], every: Iterable[Block]) -> list[Birth]:
         """Return the birth of some of all blocks."""
         rows = [self._row(each) for each in blocks]
-        eager = self._eager({row for row in rows if row != NO_ROW})
+        eager = self.places_at(rows)
         ordered = self._by_order(every)
         births = []
         for block, row in zip(blocks, rows, strict=True):
@@ -108,8 +112,15 @@ class Births:
     def _row(self, block: Block) -> int:
         return NO_ROW if block.is_older else self.rows.at(block.born_on, block.born_ns)
 
-    def _eager(self, rows: Iterable[int]) -> dict[int, Place]:
+    def row_of_free(self, block: Block) -> int:
+        """Return the innermost row in which a block is freed, or ``NO_ROW``."""
+        if block.freed_ns == NEVER:
+            return NO_ROW
+        return self.rows.at(block.freed_on, block.freed_ns)
+
+    def places_at(self, rows: Iterable[int]) -> dict[int, Place]:
         """Return the place of each row, as if it had launched something."""
+        rows = {row for row in rows if row != NO_ROW}
         own = np.array(sorted(rows, key=lambda row: int(self._events.start_ns[row])), np.int64)
         none = np.full(len(own), NO_ROW, np.int64)
         queue = np.zeros(len(own), np.int64)
@@ -168,6 +179,10 @@ class Births:
             return None
         return self.recording.graphs[invocation.graph]
 
+    def wrapper(self, number: int) -> Wrapper | None:
+        """Return the generated wrapper of a graph, if its text is known."""
+        return self._values.wrapper(self.recording.graphs[number])
+
     def _compiled(self, block: Block, row: int, marker: int, ordered: Statement | None) -> Birth:
         """Return the call site that a block was allocated for."""
         invocation, graph = self._invocations[marker], self._graph(marker)
@@ -179,14 +194,14 @@ class Births:
             evidence = BirthEvidence.WRAPPER_ORDER if ordered else BirthEvidence.WRAPPER_LINE
             birth = self._values.of_statement(number, context, statement, block.size_bytes)
             if birth is not None:
-                return replace(birth, evidence=evidence, row=row)
+                return replace(birth, evidence=evidence, row=row, marker=marker)
         site = self._site_of_op(row, invocation, graph)
         if site is not None:
             birth = self._values.at_site(number, context, site, site.writes, block.size_bytes)
-            return replace(birth, evidence=BirthEvidence.GRAPH_OP, row=row)
+            return replace(birth, evidence=BirthEvidence.GRAPH_OP, row=row, marker=marker)
         phase = call_phase(graph, context)
         gap = Place(graph=number, phase=phase, gap=MemoryGap.NO_CALL_SITE)
-        return Birth(gap, row=row)
+        return Birth(gap, row=row, marker=marker)
 
     def _lines_in(self, graph: GraphInstance, stack: int) -> Iterator[int]:
         """Yield the lines of a graph's wrapper in a stack, innermost first."""
@@ -216,11 +231,12 @@ class StoredValues:
         texts = {path: module.text for module in generated for path in module.paths}
         self._graphs, self._places = graphs, places
         self._wrappers = {path: Wrapper(text) for path, text in texts.items()}
-        self._stored = _StoredNodes(graphs)
-        self._saved = [self._saved_of(each) for each in graphs]
+        self.stored = _StoredNodes(graphs)
+        # The nodes in each buffer that a forward graph saves for its backward
+        self.saved = [self._saved_of(each) for each in graphs]
 
-    def _saved_of(self, graph: GraphInstance) -> dict[str, str]:
-        """Return the node in each buffer that a forward graph saves for its backward."""
+    def _saved_of(self, graph: GraphInstance) -> dict[str, tuple[str, ...]]:
+        """Return the nodes in each buffer that a forward graph saves for its backward."""
         backwards = [
             each
             for each in self._graphs
@@ -238,7 +254,7 @@ class StoredValues:
 
     def is_saved(self, graph: int, buffer: str) -> bool:
         """Tell whether a forward graph hands a buffer to its backward."""
-        return buffer in self._saved[graph]
+        return buffer in self.saved[graph]
 
     def statement(self, graph: GraphInstance, lines: Iterable[int]) -> Statement | None:
         """Return the first statement of a graph's wrapper at one of some lines."""
@@ -255,7 +271,8 @@ class StoredValues:
             own = (s for s in graph.call_sites if not {*buffers}.isdisjoint(s.writes))
             if (site := next(own, None)) is not None:
                 birth = self.at_site(number, context, site, buffers, size_bytes)
-                return replace(birth, is_workspace=statement.is_workspace)
+                names = _names(statement, buffers, site)
+                return replace(birth, is_workspace=statement.is_workspace, buffers=names)
         return None
 
     def at_site(
@@ -270,15 +287,18 @@ class StoredValues:
         graph = self._graphs[number]
         written = [each for each in site.writes if each in buffers]
         buffer = written[0] if len(written) == 1 else ""
-        nodes = self._stored.nodes(number, site, size_bytes)
-        saved = self._saved[number].get(buffer)
-        if len(nodes) > 1 and saved is not None:
-            viewed = self._stored.viewed(number, saved)
+        nodes = self.stored.nodes(number, site, size_bytes)
+        saved = self.saved[number].get(buffer, ())
+        if len(nodes) > 1 and len(saved) == 1:
+            viewed = self.stored.viewed(number, saved[0])
             nodes = [viewed] if viewed in site.nodes else nodes
         places = [self._places.of_node(number, node, context) for node in nodes]
+        birth = Birth(
+            Place(), kernel=site.kernel, buffer=buffer, site=site.ordinal, buffers=site.writes
+        )
         lines = {(each.file, each.line, each.module, each.gap) for each in places}
         if len(lines) == 1:
-            return Birth(places[-1], kernel=site.kernel, buffer=buffer)
+            return replace(birth, place=places[-1])
         modules = {(each.module, each.module_class) for each in places}
         module, module_class = modules.pop() if len(modules) == 1 else (None, None)
         place = Place(
@@ -289,7 +309,13 @@ class StoredValues:
             level=Level.OP,
             gap=MemoryGap.SEVERAL_VALUES if places else MemoryGap.NO_CALL_SITE,
         )
-        return Birth(place, kernel=site.kernel, buffer=buffer)
+        return replace(birth, place=place)
+
+
+def _names(statement: Statement, buffers: Iterable[str], site: CallSite) -> tuple[str, ...]:
+    """Return the names of a buffer that a statement allocates for a call site."""
+    written = (each for each in buffers if each in site.writes)
+    return tuple(dict.fromkeys((*(statement.variables if statement.allocates else ()), *written)))
 
 
 class _StoredNodes:

@@ -6,6 +6,7 @@ import gzip
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -97,7 +98,8 @@ def _problem(record: MemoryRecord, trace_base_ns: int) -> str | None:
     """Return what is wrong with a record, if anything is."""
     if record.trace_base_ns != trace_base_ns:
         return "it is of another trace"
-    tables = (record.events, record.history, record.base, record.end, record.owners)
+    tables: tuple[Any, ...] = (record.events, record.history, record.base, record.end)
+    tables = (*tables, record.owners, record.saved, record.holders)
     for table in (*tables, record.base_segments, record.end_segments, record.awaiting):
         added = _ADDED.get(type(table), ())
         columns = {name: len(getattr(table, name)) for name in table.__slots__}

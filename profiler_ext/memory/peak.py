@@ -13,6 +13,7 @@ from profiler_ext.kineto.classify import is_copy
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.memory.births import Birth, Births
 from profiler_ext.memory.blocks import NEVER, Block, Owner, Peak, Timeline, peaks
+from profiler_ext.memory.lives import Life, Lives, Moment
 from profiler_ext.memory.reserved import graph_pool, rounding_at, unused_at
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Device
@@ -35,6 +36,7 @@ _HELD = (
 )
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 _NO_PLACE = Place()
+_NO_LIFE = Life()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class AliveBlock:
     buffer: str = ""  # the wrapper's name
     evidence: BirthEvidence | None = None
     lifetime_ns: int | None = None  # unless it is older, or outlives the recording
+    life: Life = _NO_LIFE  # why it is still allocated
 
     @property
     def has_source(self) -> bool:
@@ -105,10 +108,10 @@ def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
     blocks = list({id(each): each for peak in found for each in peak.blocks}.values())
     of_blocks = births.of(blocks, timeline.blocks)
     born = {id(block): birth for block, birth in zip(blocks, of_blocks, strict=True)}
-    kinds = _Kinds(births)
+    kinds, lives = _Kinds(births), Lives(births, blocks)
     return tuple(
         replace(
-            _step_peak(each, born, kinds),
+            _step_peak(each, born, kinds, lives),
             unused=unused_at(record, each),
             rounding_bytes=rounding_at(record, each),
         )
@@ -116,11 +119,20 @@ def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
     )
 
 
-def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds) -> StepPeak:
-    alive = [kinds.alive(each, born[id(each)]) for each in peak.blocks]
+def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds, lives: Lives) -> StepPeak:
+    last = next((each for each in peak.blocks if each.born_ns == peak.time_ns), None)
+    at = Moment(peak.time_ns)
+    if last is not None:
+        at = Moment(peak.time_ns, born[id(last)].marker, born[id(last)].site)
+    alive = []
+    for block in peak.blocks:
+        birth = born[id(block)]
+        one = kinds.alive(block, birth)
+        life = lives.of(block, birth, one.kind, at)
+        is_saved = life.is_of_backward and kinds.may_be_saved(one)
+        alive.append(replace(one, life=life, kind=MemoryKind.SAVED if is_saved else one.kind))
     if peak.unseen_bytes:
         alive.append(AliveBlock(MemoryKind.OTHER, peak.unseen_bytes, Place(gap=MemoryGap.UNSEEN)))
-    last = next((each for each in peak.blocks if each.born_ns == peak.time_ns), None)
     place = _NO_PLACE if last is None else born[id(last)].place
     return StepPeak(peak.step, peak.device, peak.peak_bytes, place, tuple(alive))
 
@@ -177,6 +189,16 @@ class _Kinds:
     def _pool(self, block: Block) -> str:
         return graph_pool(self._births.record, block.pool)
 
+    def may_be_saved(self, block: AliveBlock) -> bool:
+        """Tell whether a block is a saved activation if something of the backward needs it.
+
+        Inductor computes in the forward what torch calls a part of the backward.
+        """
+        graph = block.place.graph
+        is_of_forward = graph is not None and not self._births.recording.graphs[graph].runs_backward
+        is_temporary = block.kind is MemoryKind.TEMPORARIES
+        return block.kind is MemoryKind.OTHER or (is_temporary and is_of_forward)
+
     def _kind(self, block: Block, birth: Birth) -> MemoryKind:
         held = {each.kind for each in block.owners}
         for owner, kind in _HELD:
@@ -205,7 +227,7 @@ class _Kinds:
         return block.freed_ns <= self._events.end_at(row)
 
     def _kind_by_life(self, block: Block, birth: Birth) -> MemoryKind:
-        phase, row = birth.place.phase, self._row_of_free(block)
+        phase, row = birth.place.phase, self._births.row_of_free(block)
         in_engine = row != NO_ROW and self._enclosing.engine[row] != NO_ROW
         if phase is Phase.FORWARD:
             if in_engine:
@@ -222,11 +244,6 @@ class _Kinds:
         if phase is Phase.OTHER and self._is_copied(birth.row):
             return MemoryKind.BATCH
         return MemoryKind.OTHER
-
-    def _row_of_free(self, block: Block) -> int:
-        if block.freed_ns == NEVER:
-            return NO_ROW
-        return self._births.rows.at(block.freed_on, block.freed_ns)
 
     def _is_copied(self, row: int) -> bool:
         parent = self._births.nesting.parent

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +20,14 @@ import numpy as np
 
 from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.capture.traces.module_paths import held_buffers, held_parameters, join_path
-from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.kineto.names import owners_mark
+from profiler_ext.profiling import holders
 from profiler_ext.records import memory
 from profiler_ext.records.events import Trace
 from profiler_ext.records.memory import AllocatorState, MemoryRecord, OwnerKind, StackFrame
-from profiler_ext.torch_compat import device_memory, process
+from profiler_ext.torch_compat import autograd, device_memory, points, process
+from profiler_ext.torch_compat.patches import installed
 
 MEMORY = "memory"
 """The hook that records memory."""
@@ -184,6 +187,9 @@ class RecordedMemory:
     _pools: list[int] = field(default_factory=list, init=False)
     _missing: list[str] = field(default_factory=list, init=False)
     _has_history: bool = field(default=False, init=False)
+    _saved: list[_SavedRow] = field(default_factory=list, init=False)
+    _holders: list[_HolderRow] = field(default_factory=list, init=False)
+    _hooks: ExitStack = field(default_factory=ExitStack, init=False)
 
     def __post_init__(self) -> None:
         """Watch the steps of optimizers."""
@@ -195,7 +201,12 @@ class RecordedMemory:
         if not self.is_wanted:
             return
         _OPTIMIZER_STEPS.reading = self.guard.callback(MEMORY, self.read_owners)
-        self._missing, self._end = [], {}
+        self._missing, self._end, self._saved, self._holders = [], {}, [], []
+        if (why := points.BACKWARD_RUN.problem()) is None:
+            hooks = [(points.BACKWARD_RUN, self._before_backward)]
+            self._hooks.enter_context(installed(hooks, self.guard, lasting=True))
+        else:
+            self._missing.append(why)
         self._names = names = Names()
         self._readings = [[*names.read(), *names.others, *names.buckets()]]
         names.others = []
@@ -215,13 +226,40 @@ class RecordedMemory:
         """Read who holds which storage, at a mark in the trace."""
         if self._names is not None and process.profiler_is_on():
             with process.recording(owners_mark(len(self._readings))):
+                self._holders += _held(len(self._readings), holders.variables())
                 self._readings.append([*self._names.read()])
+
+    def _before_backward(self, call: Observed) -> Observation:
+        """Read what autograd and the program's variables hold."""
+        is_on = self._names is not None and process.profiler_is_on()
+        if is_on and not _is_traced(call["t_outputs"]):
+            number = len(self._readings)
+            with process.recording(owners_mark(number)):
+                self._readings.append([])
+                self._saved += _saved(number, call["t_outputs"])
+                self._holders += _held(number, holders.variables())
+        yield from ()
+
+    def _read_survivors(self) -> None:
+        """Read what holds the tensors that are left when the last step is over."""
+        self._holders += _held(memory.AT_END, holders.attributes())
+        known = {(device, address) for *_, device, address in self._holders}
+        known |= {(each[2], each[3]) for each in self._names.read()} if self._names else set()
+        unknown = {
+            id(tensor): size_bytes
+            for tensor in device_memory.alive()[0]
+            for device, address, size_bytes in device_memory.storages(tensor)
+            if (device, address) not in known
+        }
+        largest = holders.Referrers(sorted(unknown, key=lambda each: -unknown[each]))
+        self._holders += _held(memory.AT_END, largest.found())
 
     def end(self) -> None:
         """End the recording."""
         if self._names is not None:
             self._names.cpu.stop()
             self._ends = self._names.cpu.ends
+            self.guard.run(MEMORY, self._read_survivors)
         self._names = None
         try:
             if self._has_history:
@@ -233,6 +271,7 @@ class RecordedMemory:
     def leave(self) -> None:
         """Record nothing any more."""
         self._names = None
+        self._hooks.close()
         if self.is_wanted:
             _OPTIMIZER_STEPS.reading = None
         if self._has_history:
@@ -256,13 +295,42 @@ class RecordedMemory:
             awaiting=blocks_of(self._base, frames, AWAITING),
             graph_pools=tuple(self._pools),
             owners=owners_of(self._readings),
+            saved=memory.SavedTensors(*_columns(self._saved)),
+            holders=memory.Holders(*_columns(self._holders)),
             before=tuple(self._before),
             after=tuple(self._after),
             missing=tuple(missing),
         )
         made = replace(made, frames=tuple(frames.frames), stacks=tuple(frames.stacks))
         self._readings, self._base, self._end, self._ends = [], [], {}, []
+        self._saved, self._holders = [], []
         return made
+
+
+_SavedRow = tuple[int, str, int, str, int, int]
+_HolderRow = tuple[int, str, str, int, str, int, int]
+
+
+def _is_traced(outputs: Iterable[Any]) -> bool:
+    """Tell whether a compiler traces a backward, whose tensors have no memory."""
+    tensors = [each for each in outputs if device_memory.is_tensor(each)]
+    return bool(tensors) and not any(True for t in tensors for _ in device_memory.storages(t))
+
+
+def _saved(reading: int, outputs: Iterable[Any]) -> Iterator[_SavedRow]:
+    for node, attribute, tensor in autograd.saved_tensors(autograd.nodes_of(outputs)):
+        for device, address, _ in device_memory.storages(tensor):
+            yield reading, node.name, node.number, attribute, device, address
+
+
+def _held(reading: int, found: Iterable[holders.Holder]) -> Iterator[_HolderRow]:
+    for name, tensor, file, line, function in found:
+        for device, address, _ in device_memory.storages(tensor):
+            yield reading, name, file, line, function, device, address
+
+
+def _columns(rows: list[Any]) -> Iterator[tuple[Any, ...]]:
+    return map(tuple, zip(*rows, strict=True))
 
 
 def _states() -> list[AllocatorState]:

@@ -12,6 +12,8 @@ from profiler_ext.records.vocabulary import Term
 
 CPU = -1
 NO_STACK = -1
+AT_END = -1
+"""The reading of holders after the last event of a recording."""
 Column = tuple[int, ...]
 
 
@@ -176,6 +178,137 @@ class BirthEvidence(Term, page="evidence.md", title="allocation", columns=("by_m
     )
 
 
+class LifeReason(
+    Term, page="words.md", title="why a block lives", columns=("by_memory.life_reason",)
+):
+    """Why a block is still allocated at the peak of a step."""
+
+    OWNER = (
+        "owner",
+        "held by its owner",
+        "is held by the module, optimizer or parameter that its name says, as long as that lives",
+    )
+    LIBRARY = ("library", "held by a library", "is kept by a library's handle for its next calls")
+    SAVED_TENSOR = (
+        "saved_tensor",
+        "saved for the backward",
+        "was saved by autograd for the nodes of the backward that are to come",
+    )
+    COMPUTE_INTENSIVE = (
+        "compute_intensive",
+        "saved: costly to compute",
+        "is saved by a compiled forward, as recomputing is banned: its op is compute intensive",
+    )
+    NOT_RECOMPUTABLE = (
+        "not_recomputable",
+        "saved: not recomputable",
+        "is saved by a compiled forward, as recomputing is banned: its op is none of those that "
+        "the partitioner recomputes",
+    )
+    RANDOM = (
+        "random",
+        "saved: random",
+        "is saved by a compiled forward, as recomputing is banned: its op is random",
+    )
+    REDUCTION = (
+        "reduction",
+        "saved: a reduction",
+        "is saved by a compiled forward, as recomputing is banned: it is much smaller than what it "
+        "is computed from",
+    )
+    MATERIALIZED = (
+        "materialized",
+        "saved: the backward needs it in memory",
+        "is saved by a compiled forward, as recomputing is banned: the backward would have to "
+        "write it to memory",
+    )
+    MUST_SAVE = (
+        "must_save",
+        "saved: MUST_SAVE",
+        "is saved by a compiled forward, as its checkpoint policy is `MUST_SAVE`",
+    )
+    BANNED = (
+        "recompute_banned",
+        "saved: recomputing banned",
+        "is saved by a compiled forward, as the partitioner bans recomputing it for another reason",
+    )
+    MIN_CUT = (
+        "min_cut",
+        "saved: the cheapest to save",
+        "is saved by a compiled forward, as the minimum cut of the joint graph goes through it: it "
+        "could be recomputed, and what that needs is larger",
+    )
+    GRAPH_INPUT = (
+        "graph_input",
+        "saved: an input",
+        "is saved by a compiled forward that took it as an input",
+    )
+    SAVED_BY_GRAPH = (
+        "saved_by_graph",
+        "saved by a compiled forward",
+        "is saved by a compiled forward; why the partitioner chose it was not recorded",
+    )
+    TO_BE_READ = (
+        "to_be_read",
+        "to be read",
+        "is freed when those in `needed_by`, in the same phase, have read it",
+    )
+    OUTPUT = (
+        "output",
+        "output of a graph",
+        "is returned by the call of the compiled graph that runs at the peak",
+    )
+    SCRATCH = ("scratch", "scratch memory", "is freed when the op that allocated it has returned")
+    PYTHON = (
+        "python",
+        "held by Python",
+        "is held by the variable, attribute or container in `held_by`",
+    )
+    GRAPH_POOL = ("graph_pool", "held by a CUDA graph", "is kept by a CUDA graph for its replays")
+
+
+class LifeEvidence(Term, page="evidence.md", title="life", columns=("by_memory.life_evidence",)):
+    """How it is known why a block lives."""
+
+    SAVED_TENSOR = (
+        "saved_tensor",
+        "read of autograd",
+        "is by what the nodes of autograd held when the backward began",
+    )
+    BACKWARD_INPUT = (
+        "backward_input",
+        "input of the backward",
+        "is by the name under which a compiled backward takes what its forward saved",
+    )
+    RELEASED = (
+        "released",
+        "released by a node",
+        "is by the node of autograd that had run when the block was freed",
+    )
+    WRAPPER = (
+        "wrapper",
+        "reads of the wrapper",
+        "is by the buffers that each call site of a generated wrapper reads",
+    )
+    FREED_OUTSIDE = (
+        "freed_outside_ops",
+        "freed outside of ops",
+        "was freed outside of any op and of autograd's engine: Python released it",
+    )
+    FREED_IN_OP = ("freed_in_op", "freed in an op", "is by the op in which the block was freed")
+    VARIABLE = (
+        "variable",
+        "variable that holds it",
+        "is by the variables of the program, as the backward began or a step ended",
+    )
+    REFERRER = (
+        "referrer",
+        "Python's collector",
+        "is by what Python's collector says refers to it, when the recording had ended",
+    )
+    NAME = ("name", "name", "is by the name or the kind of what holds the block")
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryEvents:
     """What the profiler saw allocated and freed, in order of time."""
@@ -244,6 +377,31 @@ class Owners:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedTensors:
+    """What the nodes of autograd held when a backward began."""
+
+    reading: Column = ()  # its mark in the trace
+    node: tuple[str, ...] = ()  # ``MulBackward0``
+    number: Column = ()  # autograd's sequence number of the node
+    attribute: tuple[str, ...] = ()  # ``self``, ``saved_tensors[2]``, as the node has it
+    device: Column = ()
+    address: Column = ()  # of the storage
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """What of the program's Python held which storage, that has no owner."""
+
+    reading: Column = ()  # ``AT_END`` when the recording had ended
+    name: tuple[str, ...] = ()  # ``losses[3]``
+    file: tuple[str, ...] = ()  # of the frame whose variable it is; empty for others
+    line: Column = ()  # that ran there; 0 for others
+    function: tuple[str, ...] = ()
+    device: Column = ()
+    address: Column = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AllocatorState:
     """The counts that a device's allocator keeps."""
 
@@ -281,6 +439,8 @@ class MemoryRecord:
     graph_pools: Column = ()  # those that are known to be of torch.compile's CUDA graphs
     awaiting: Blocks = Blocks()  # freed when it began, and a stream may still have used them
     owners: Owners = Owners()
+    saved: SavedTensors = SavedTensors()
+    holders: Holders = Holders()
     before: tuple[AllocatorState, ...] = ()
     after: tuple[AllocatorState, ...] = ()
     missing: tuple[str, ...] = ()  # what could not be recorded, in words

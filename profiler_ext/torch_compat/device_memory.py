@@ -191,7 +191,8 @@ def storages(tensor: torch.Tensor) -> Iterator[tuple[int, int, int]]:
         return  # torch warns of a read of its address
     with suppress(RuntimeError, NotImplementedError):  # it has none, as fake tensors
         storage = tensor.untyped_storage()
-        if address := storage.data_ptr():
+        is_fake = storage.device.type == "meta"  # to read its address warns
+        if not is_fake and (address := storage.data_ptr()):
             index = _CPU if tensor.device.type == "cpu" else tensor.device.index or 0
             yield index, address, storage.nbytes()
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import profiler_ext
 from profiler_ext import cli
 from profiler_ext.errors import CaptureWarning, TraceError
 from profiler_ext.memory import out_of_memory
-from profiler_ext.profiling import MEMORY_VARIABLE
+from profiler_ext.profiling import MEMORY_VARIABLE, switch
 from profiler_ext.profiling import out_of_memory as reports_of_process
 from profiler_ext.profiling.out_of_memory import MAX_REPORTS, Reports, is_requested
 from profiler_ext.records.memory import MemoryKind, OutOfMemory, UnusedKind
@@ -288,14 +287,12 @@ def test_another_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("value", "count"), [("oom", 2), ("", 0)])
-def test_enable_watches_where_the_environment_asks_for_it(
+def test_memory_is_watched_where_the_environment_asks_for_it(
     value: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting: list[Callable[[], None]] = []
     monkeypatch.setattr(device_memory, "when_cuda_begins", waiting.append)
     monkeypatch.setattr(reports_of_process, "REPORTS", Reports())
     monkeypatch.setenv(MEMORY_VARIABLE, value)
-    profiler_ext.disable()
-    profiler_ext.enable()
-    profiler_ext.disable()
+    switch.watch_memory()
     assert len(waiting) == count  # stacks, and the observer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.memory.peak import AliveBlock, StepPeak, peaks_of
-from profiler_ext.records.memory import BirthEvidence, MemoryGap, MemoryKind
+from profiler_ext.records.memory import BirthEvidence, LifeReason, MemoryGap, MemoryKind
 from profiler_ext.sessions.session import Session, load
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "h200" / "memory"
@@ -135,6 +135,42 @@ def test_the_screen_says_where_the_peak_is_and_fits(width: int) -> None:
     lines = recorded("gpt_compiled").report("memory", width=width).splitlines()
     text = " ".join(lines)
     assert "Peak of device 0: 404 MiB (423,486,464 bytes) in step 5, backward at" in text
-    assert "saved activations 148 MiB 36.5% 74" in " ".join(text.split())
+    assert "saved activations 148 MiB 36.6% 82" in " ".join(text.split())
     assert "(workspaces) 64 MiB 15.8% 2" in " ".join(text.split())
     assert all(len(line) <= width for line in lines)
+
+
+def test_99_percent_says_why_it_lives() -> None:
+    for name in PEAKS:
+        for peak in peaks(name):
+            known = sum(each.size_bytes for each in peak.blocks if each.life.reason is not None)
+            assert known >= 0.99 * peak.peak_bytes, name
+
+
+def test_memory_that_is_reused_says_what_is_in_it_at_the_peak() -> None:
+    # ``buf1 = reinterpret_tensor(mm_default_5, ...); del mm_default_5  # reuse``: where the logits
+    # were is their gradient, which a matrix product reads
+    (logits,) = (
+        each for each in peaks("gpt_compiled")[-1].blocks if each.life.saved_as == "mm_default_5"
+    )
+    assert (logits.life.reason, logits.life.evidence) == ("to_be_read", "wrapper")
+    assert logits.life.reused == ("buf1",)
+    assert [(each.text, each.place.line) for each in logits.life.needed_by] == [
+        ("aten.mm.default in extern_kernels.mm", 33)
+    ]
+
+
+def test_saved_values_are_needed_by_the_derivative_of_their_reader() -> None:
+    lines = Counter(
+        (each.place.line, need.name, need.place.line)
+        for each in peaks("gpt_compiled")[-1].blocks
+        if each.life.reason is LifeReason.SAVED_BY_GRAPH and each.place.line in (19, 20)
+        for need in each.life.needed_by
+    )
+    # Line 19 is ``h = up(n2(x))``, line 20 ``F.gelu(h)``, line 21 ``down(h)``, of four layers
+    assert lines == {
+        (19, "aten.gelu.default", 20): 4,
+        (20, "aten.mm.default", 21): 4,
+        (19, "aten.mm.default", 19): 5,  # the input of a layer, and weights that autocast made
+        (19, "aten.native_layer_norm_backward.default", 19): 4 * (3 + 1),
+    }
