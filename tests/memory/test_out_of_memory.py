@@ -296,3 +296,27 @@ def test_memory_is_watched_where_the_environment_asks_for_it(
     monkeypatch.setenv(MEMORY_VARIABLE, value)
     switch.watch_memory()
     assert len(waiting) == count  # stacks, and the observer
+
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "h200" / "memory"
+
+
+@pytest.mark.parametrize(("name", "saved_part"), [("eager", 0.89), ("compiled", 0.59)])
+def test_a_report_of_an_h100_adds_up(name: str, saved_part: float) -> None:
+    report = out_of_memory.read(RECORDED / f"out_of_memory_{name}.json.gz")
+    total = report.state.allocated_bytes
+    assert sum(each.size_bytes for each in report.alive) == total
+    outside = (UnusedKind.OUTSIDE, UnusedKind.OTHER_PROCESSES)
+    unused = sum(each.size_bytes for each in report.unused if each.kind not in outside)
+    assert total + unused == report.state.reserved_bytes
+    saved = sum(each.size_bytes for each in report.alive if each.kind is MemoryKind.SAVED)
+    assert int(100 * saved / total) == int(100 * saved_part)
+
+
+def test_a_compiled_graphs_allocation_has_its_kernel_line_and_module() -> None:
+    failed = out_of_memory.read(RECORDED / "out_of_memory_compiled.json.gz").failed
+    # The kernel stores gelu of 4 x 384 columns, in float32.
+    batch, time = 1024, 251
+    assert failed.requested_bytes == 4 * batch * time * 4 * 384
+    assert (failed.line, failed.module) == (18, "blocks.0")
+    assert failed.kernel == "triton_poi_fused_gelu_view_2"
