@@ -177,24 +177,25 @@ def counts() -> list[tuple[int, ...]]:
 def storages(tensor: torch.Tensor) -> Iterator[tuple[int, int, int]]:
     """Yield device, address and bytes of each storage of a tensor, or of what a wrapper holds."""
     # Source: ``torch/utils/_python_dispatch.py``, ``is_traceable_wrapper_subclass``: DTensor, ...
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and hasattr(
-        tensor, "__tensor_flatten__"
-    ):
-        names, _ = tensor.__tensor_flatten__()
-        for name in names:  # the mesh of a DTensor is among them from torch 2.13 on
-            if is_tensor(inner := getattr(tensor, name)):
-                yield from storages(inner)
+    if type(tensor) not in _PLAIN:
+        if hasattr(tensor, "__tensor_flatten__"):
+            names, _ = tensor.__tensor_flatten__()
+            for name in names:  # the mesh of a DTensor is among them from torch 2.13 on
+                if is_tensor(inner := getattr(tensor, name)):
+                    yield from storages(inner)
+            return
+        if running_names.FAKE_TENSOR.is_type_of(tensor):
+            return  # torch warns of a read of its address
+    # Of all tensors of a step: what is cheapest to ask comes first.
+    if not (tensor.is_cuda or tensor.is_cpu) or tensor.layout is not torch.strided:
         return
-    if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda"):
-        return
-    if type(tensor) is not torch.Tensor and running_names.FAKE_TENSOR.is_type_of(tensor):
-        return  # torch warns of a read of its address
-    with suppress(RuntimeError, NotImplementedError):  # it has none, as fake tensors
+    with suppress(RuntimeError, NotImplementedError):  # it has none
         storage = tensor.untyped_storage()
-        is_fake = storage.device.type == "meta"  # to read its address warns
-        if not is_fake and (address := storage.data_ptr()):
-            index = _CPU if tensor.device.type == "cpu" else tensor.device.index or 0
-            yield index, address, storage.nbytes()
+        if address := storage.data_ptr():
+            yield tensor.get_device() if tensor.is_cuda else _CPU, address, storage.nbytes()
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def buckets_of(module: torch.nn.Module) -> list[torch.Tensor]:
