@@ -6,7 +6,6 @@ import msgspec
 import pytest
 import torch
 import torch._dynamo
-import torch._inductor.config
 
 import profiler_ext
 from profiler_ext.errors import CaptureWarning, UsageError
@@ -30,13 +29,13 @@ def test_without_a_gpu_the_session_is_there_and_why_no_kernel_was_looked_into() 
     assert prof.session.has_work
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # Inductor's
 def test_what_is_compiled_in_the_block_is_observed() -> None:
     observation = KernelObservation(Guard())
     observation.begin()
     try:
         torch._dynamo.reset()
-        with torch._inductor.config.patch(force_disable_caches=True):
-            torch.compile(lambda x: torch.sin(x) + 1)(torch.ones(8))
+        torch.compile(lambda x: torch.sin(x) + 1)(torch.ones(8))
     finally:
         observation.end()
     with pytest.raises(UsageError, match="nothing ran on a GPU"):
