@@ -10,31 +10,22 @@ from profiler_ext.exporters.terminal.columns import Drawing, Name, Number, Row, 
 from profiler_ext.exporters.terminal.console import Group, RenderableType, Text
 from profiler_ext.exporters.views import summary
 from profiler_ext.exporters.views.formatting import (
+    memory_label,
     middle,
     path_end,
+    peak_text,
     percent_text,
-    short_path,
+    size_text,
     start,
 )
-from profiler_ext.records.memory import LifeReason, MemoryGap, MemoryKind
-from profiler_ext.records.vocabulary import Phase
+from profiler_ext.records.memory import LifeReason, MemoryKind, UnusedKind
 
 _SIZE, _PART, _BLOCKS = 9, 6, 6
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-
-
-def size_text(size_bytes: int) -> str:
-    """Return a size: ``1.25 GiB``."""
-    for unit, size in _UNITS:
-        if abs(size_bytes) >= size:
-            value = size_bytes / size
-            return f"{value:.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
-    return f"{size_bytes} B"
 
 
 def memory_table(drawing: Drawing) -> RenderableType:
     """Return the highest peak of each device: its kinds, and its lines."""
-    rows = summary.records(drawing.whole)
+    rows = [row for row in summary.records(drawing.whole) if row["blocks"]]
     if not rows:
         return Text("No memory was recorded: record with `profiler-ext run --memory`.")
     parts: list[RenderableType] = []
@@ -45,24 +36,15 @@ def memory_table(drawing: Drawing) -> RenderableType:
     return Group(*parts)
 
 
-def _moment(row: Row, drawing: Drawing) -> str:
-    """Return where in the step the peak is."""
-    file = row["at_file"]
-    place = "" if file is None else f" at {short_path(file, drawing.settings)}:{row['at_line']}"
-    return f"{Phase(row['at_phase']).label}{place}"
-
-
 def _total(rows: Sequence[Row], step: int) -> int:
     return sum(row["peak_bytes"] for row in rows if row["step"] == step)
 
 
 def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
     total = sum(row["peak_bytes"] for row in rows)
-    device = "the CPU" if rows[0]["device"] is None else f"device {rows[0]['device']}"
-    heading = f"Peak of {device}: {size_text(total)} ({total:,} bytes) in step {rows[0]['step']}"
-    heading += f", {_moment(rows[0], drawing)}"
+    heading = peak_text(rows[0], total, drawing.settings)
     kinds = _sums(rows, lambda row: row["kind"])
-    lines = _sums(rows, lambda row: _label(row, drawing))
+    lines = _sums(rows, lambda row: memory_label(row, drawing.settings))
     reasons = _sums(rows, lambda row: row["life_reason"] or "")
     shown = max(len(drawing.shown), 1)
     left = lines[shown:]
@@ -70,6 +52,7 @@ def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
         Text(heading, style="bold"),
         Text(),
         _table(drawing, kinds, total, "kind", [MemoryKind(name).label for name, _ in kinds], []),
+        *([Text(reserved)] if (reserved := _reserved_text(rows[0])) else []),
         Text(),
         _table(
             drawing,
@@ -94,6 +77,26 @@ def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
     ]
 
 
+def _reserved_text(row: Row) -> str:
+    """Return what is reserved at a peak besides its blocks, and what is outside the allocator."""
+    if row["at_reserved_bytes"] is None:
+        return ""
+    parts = {
+        UnusedKind.GRAPH_POOLS: row["at_pools_bytes"],
+        UnusedKind.FRAGMENTS: row["at_fragments_bytes"],
+        UnusedKind.CACHED: row["at_cached_bytes"],
+        UnusedKind.AWAITING: row["at_awaiting_bytes"],
+    }
+    besides = ", ".join(f"{size_text(size)} {kind.label}" for kind, size in parts.items() if size)
+    outside, rounding = row["at_outside_bytes"], row["at_rounding_bytes"]
+    return (
+        f"Reserved then: {size_text(row['at_reserved_bytes'])}"
+        + (f", of it {besides}" if besides else "")
+        + (f", {size_text(rounding)} rounding" if rounding else "")
+        + (f"; {size_text(outside)} {UnusedKind.OUTSIDE.label}" if outside else "")
+    )
+
+
 def _sums(rows: Iterable[Row], key: Callable[[Row], str]) -> list[tuple[str, list[Row]]]:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -103,19 +106,6 @@ def _sums(rows: Iterable[Row], key: Callable[[Row], str]) -> list[tuple[str, lis
 
 def _bytes(rows: Iterable[Row]) -> int:
     return sum(row["peak_bytes"] for row in rows)
-
-
-def _label(row: Row, drawing: Drawing) -> str:
-    """Return the line of a row, or what holds it, or why there is none."""
-    if row["file"] is not None:
-        return f"{short_path(row['file'], drawing.settings)}:{row['line']}"
-    if row["gap"] == MemoryGap.HELD_BY_NAME or row["kind"] == MemoryKind.WORKSPACES:
-        return f"({MemoryKind(row['kind']).label})"
-    return f"({row['aten_op'] or _gap(row['gap'])})"
-
-
-def _gap(gap: str | None) -> str:
-    return MemoryGap(gap).label if gap in list(MemoryGap) else (gap or "no line")
 
 
 def _table(

@@ -20,6 +20,7 @@ from profiler_ext.printable import printable
 from profiler_ext.records import vocabulary
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.memory import MemoryGap, MemoryKind
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.recording import Settings
 
@@ -36,6 +37,7 @@ _CATEGORIES = {
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 PYTHON = "Python outside of any op"
 _MAX_CHARS = 48
+_SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,38 @@ def short_phase(phase: vocabulary.Phase) -> str:
 def gap_text(reason: str) -> str:
     """Return a gap's reason in words, an unknown one as it is."""
     return GapReason(reason).label if reason in tuple(GapReason) else reason
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a size: ``1.25 GiB``."""
+    for unit, size in _SIZES:
+        if abs(size_bytes) >= size:
+            value = size_bytes / size
+            return f"{value:.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+    return f"{size_bytes} B"
+
+
+def peak_text(row: Mapping[str, Any], peak_bytes: int, settings: Settings) -> str:
+    """Return how high a peak of memory is, and where in the step, by a row of ``by_memory``."""
+    device = "the CPU" if row["device"] is None else f"device {row['device']}"
+    size = f"{size_text(peak_bytes)} ({peak_bytes:,} bytes)"
+    file, phase = row["at_file"], vocabulary.Phase(row["at_phase"]).label
+    place = "" if file is None else f" at {short_path(file, settings)}:{row['at_line']}"
+    return f"Peak of {device}: {size} in step {row['step']}, {phase}{place}"
+
+
+def memory_label(row: Mapping[str, Any], settings: Settings) -> str:
+    """Return the line of a row of ``by_memory``, or what holds it, or why there is none."""
+    if row["file"] is not None:
+        return f"{short_path(row['file'], settings)}:{row['line']}"
+    if row["gap"] == MemoryGap.HELD_BY_NAME or row["kind"] == MemoryKind.WORKSPACES:
+        return f"({MemoryKind(row['kind']).label})"
+    return f"({row['aten_op'] or memory_gap_text(row['gap'])})"
+
+
+def memory_gap_text(gap: str | None) -> str:
+    """Return why a block of memory has no line, in words."""
+    return MemoryGap(gap).label if gap in tuple(MemoryGap) else gap_text(gap or "no line")
 
 
 def cause_text(cause: str) -> str:

@@ -209,7 +209,7 @@ class Lives:
         forward = birth.place.graph
         backward = None if forward is None or taken else self._buffers.backward_of(forward)
         if forward is not None and backward is not None:
-            saved_names = self._births.saved[forward]
+            saved_names = self._births.values.saved[forward]
             own = [n for each in self._buffers.names_of(birth) for n in saved_names.get(each, ())]
             after = self._call_after(backward, block, at) if own else None
             if after is not None:
@@ -341,7 +341,7 @@ class _Buffers:
 
     def _values(self, number: int, names: Sequence[str]) -> list[list[str]]:
         """Return the names of each value that is in a buffer in turn, by reuses of its memory."""
-        wrapper = self._births.wrapper(number)
+        wrapper = self._births.values.wrapper(self._graphs[number])
         values = [[*names]]
         for each in () if wrapper is None else wrapper.aliases:
             if each.is_reuse and each.of in values[-1]:
@@ -352,7 +352,7 @@ class _Buffers:
 
     def returned(self, number: int) -> list[str]:
         """Return the buffers that a graph returns."""
-        wrapper = self._births.wrapper(number)
+        wrapper = self._births.values.wrapper(self._graphs[number])
         return [] if wrapper is None else wrapper.returned
 
     def backward_of(self, number: int) -> int | None:
@@ -371,7 +371,10 @@ class _Buffers:
         AOTAutograd saves first those whose version is checked; symbols stand before all of them.
         Source: ``torch/_functorch/_aot_autograd/runtime_wrappers.py``.
         """
-        wrapper, found = self._births.wrapper(number), _SAVED_AT.fullmatch(saved.attribute)
+        wrapper, found = (
+            self._births.values.wrapper(self._graphs[number]),
+            _SAVED_AT.fullmatch(saved.attribute),
+        )
         if wrapper is None or found is None:
             return None
         taken = [each for each in wrapper.arguments if not each.startswith("tangents_")]
@@ -384,7 +387,7 @@ class _Buffers:
     def readers(self, number: int, site: CallSite, names: Sequence[str]) -> list[str]:
         """Return the nodes of a call site that read inputs of its graph, or else its last."""
         known = {node.name: node for node in self._graphs[number].nodes}
-        viewed = self._births.stored.viewed
+        viewed = self._births.values.stored.viewed
         found = [
             each
             for each in site.nodes

@@ -14,6 +14,7 @@ from profiler_ext.kineto.communication import is_communication
 from profiler_ext.memory.births import Birth, Births
 from profiler_ext.memory.blocks import NEVER, Block, Owner, Peak, Timeline, peaks
 from profiler_ext.memory.lives import Life, Lives, Moment
+from profiler_ext.memory.reserved import graph_pool, rounding_at, unused_at
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Device
 from profiler_ext.records.memory import (
@@ -22,6 +23,7 @@ from profiler_ext.records.memory import (
     MemoryKind,
     MemoryRecord,
     OwnerKind,
+    UnusedRow,
 )
 from profiler_ext.records.vocabulary import Phase
 
@@ -30,6 +32,7 @@ _HELD = (
     (OwnerKind.GRADIENT, MemoryKind.GRADIENTS),
     (OwnerKind.OPTIMIZER_STATE, MemoryKind.OPTIMIZER),
     (OwnerKind.BUFFER, MemoryKind.BUFFERS),
+    (OwnerKind.BUCKET, MemoryKind.COMMUNICATION),
 )
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 _NO_PLACE = Place()
@@ -65,6 +68,9 @@ class StepPeak:
     peak_bytes: int
     place: Place  # of the allocation that made the peak
     blocks: tuple[AliveBlock, ...]
+    # What else the device has in use then; ``None`` where the segments were not recorded
+    unused: tuple[UnusedRow, ...] | None = None
+    rounding_bytes: int | None = None  # of the blocks, where the allocator told it
 
 
 def peaks_of(analysis: Analysis) -> tuple[StepPeak, ...]:
@@ -75,6 +81,26 @@ def peaks_of(analysis: Analysis) -> tuple[StepPeak, ...]:
     return analysis.derived.once("memory peaks", lambda: _peaks(analysis, record))
 
 
+@dataclass(frozen=True, slots=True)
+class AllBlocks:
+    """Every block of a record, also those that are not alive at a peak."""
+
+    timeline: Timeline
+    births: Births
+    born: tuple[Birth, ...]  # of ``timeline.blocks``
+    described: tuple[AliveBlock, ...]  # the same
+
+
+def all_blocks(analysis: Analysis, record: MemoryRecord) -> AllBlocks:
+    """Return what every block of a record is."""
+    timeline = Timeline(record, analysis.recording.trace.events)
+    births = Births(analysis.recording, record)
+    born = births.of(timeline.blocks, timeline.blocks)
+    kinds = _Kinds(births)
+    alive = (kinds.alive(*each) for each in zip(timeline.blocks, born, strict=True))
+    return AllBlocks(timeline, births, tuple(born), tuple(alive))
+
+
 def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
     timeline = Timeline(record, analysis.recording.trace.events)
     found = [*peaks(timeline, analysis.steps)]
@@ -83,7 +109,14 @@ def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
     of_blocks = births.of(blocks, timeline.blocks)
     born = {id(block): birth for block, birth in zip(blocks, of_blocks, strict=True)}
     kinds, lives = _Kinds(births), Lives(births, blocks)
-    return tuple(_step_peak(each, born, kinds, lives) for each in found)
+    return tuple(
+        replace(
+            _step_peak(each, born, kinds, lives),
+            unused=unused_at(record, each),
+            rounding_bytes=rounding_at(record, each),
+        )
+        for each in found
+    )
 
 
 def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds, lives: Lives) -> StepPeak:
@@ -132,7 +165,9 @@ class _Kinds:
         """Return a block with its kind and the name of what holds it."""
         if self._is_of_cublas(block):
             return _cublas_block(block.size_bytes, birth.place)
-        kind, owners = self._kind(block, birth), _named(block.owners)
+        owners = _named(block.owners)
+        library = None if owners else self._births.library(block)
+        kind = library[0] if library else self._kind(block, birth)
         place = birth.place
         if block.is_older and (owners or block.owners):
             place = replace(place, gap=MemoryGap.HELD_BY_NAME)
@@ -144,12 +179,15 @@ class _Kinds:
             kind,
             block.size_bytes,
             place,
-            _names(owners or block.owners),
+            library[1] if library else _names(owners or block.owners) or self._pool(block),
             birth.kernel,
             birth.buffer,
             BirthEvidence.OWNER if block.is_older and block.owners else birth.evidence,
             block.freed_ns - block.born_ns if is_bounded else None,
         )
+
+    def _pool(self, block: Block) -> str:
+        return graph_pool(self._births.record, block.pool)
 
     def may_be_saved(self, block: AliveBlock) -> bool:
         """Tell whether a block is a saved activation if something of the backward needs it.
@@ -166,7 +204,7 @@ class _Kinds:
         for owner, kind in _HELD:
             if owner in held:
                 return kind
-        if block.pool > 0:
+        if self._pool(block):
             return MemoryKind.GRAPH_POOLS
         if is_communication(birth.place.aten_op or ""):
             return MemoryKind.COMMUNICATION
@@ -228,12 +266,18 @@ _KIB = 1 << 10
 
 
 def _workspace_bytes(device: Device) -> int:
+    return workspace_bytes(dict(device.properties).get("computeMajor", ""))
+
+
+def workspace_bytes(major: str) -> int:
     """Return the size of a cuBLAS workspace, unless the program sets another.
 
     Source: ``aten/src/ATen/cuda/CUDABlas.cpp`` and ``CublasHandlePool.cpp``,
     ``parseChosenWorkspaceSize``.
+
+    Args:
+        major: the first number of the device's compute capability.
     """
-    major = dict(device.properties).get("computeMajor", "")
     return 8 * 4096 * _KIB if major in ("9", "10") else (2 * 4096 + 8 * 16) * _KIB
 
 
