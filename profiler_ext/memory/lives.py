@@ -67,11 +67,6 @@ class Life:
     saved_as: str = ""  # the name that a compiled backward gives it: a node of the joint graph
     reused: tuple[str, ...] = ()  # its buffers by then, in order, where memory planning reused it
 
-    @property
-    def is_of_backward(self) -> bool:
-        """Whether autograd or a compiled forward saved it for what is still to run."""
-        return self.evidence in (LifeEvidence.SAVED_TENSOR, LifeEvidence.BACKWARD_INPUT)
-
 
 _NOT_KNOWN = Life()
 
