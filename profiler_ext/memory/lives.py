@@ -162,6 +162,9 @@ class Lives:
                 others = (each for each in by_autograd if each.name != _COMPILED)
                 reason, evidence = self._reason(saved), saved.evidence
                 return Life(reason, evidence, (*needs, *others), saved_as=", ".join(saved.names))
+            if self._buffers.is_unread(saved.graph, saved.names) and len(by_autograd) < 2:
+                takers, evidence = self._takers(saved), LifeEvidence.WRAPPER
+                return Life(LifeReason.UNREAD, evidence, takers, saved_as=saved.names[0])
         if by_autograd:
             return Life(LifeReason.SAVED_TENSOR, LifeEvidence.SAVED_TENSOR, tuple(by_autograd))
         return self._released(block, birth)
@@ -245,6 +248,17 @@ class Lives:
             for place in [self._births.calls.places.of_node(number, node, call.context)]
         ]
         return tuple(needs), reused
+
+    def _takers(self, saved: _Saved) -> tuple[Need, ...]:
+        """Return the nodes of a backward graph that take a saved value."""
+        place_of, viewed = self._births.calls.places.of_node, self._births.values.stored.viewed
+        nodes = (
+            node.name
+            for node in self._graphs[saved.graph].nodes
+            if any(viewed(saved.graph, name) in saved.names for name in node.inputs)
+        )
+        places = (place_of(saved.graph, name, saved.call.call.context) for name in nodes)
+        return tuple(Need(place.aten_op or "", place) for place in places)
 
     def _reason(self, saved: _Saved) -> LifeReason:
         """Return why the partitioner saves a value."""
@@ -344,6 +358,12 @@ class _Buffers:
             elif each.of in values[-1]:
                 values[-1].append(each.name)
         return values
+
+    def is_unread(self, number: int, names: Sequence[str]) -> bool:
+        """Tell whether a graph uses none of its inputs of these names."""
+        wrapper = self._births.values.wrapper(self._graphs[number])
+        known = wrapper is not None and {*wrapper.arguments} >= {*names}
+        return wrapper is not None and known and wrapper.used.isdisjoint(names)
 
     def returned(self, number: int) -> list[str]:
         """Return the buffers that a graph returns."""

@@ -245,6 +245,12 @@ class LifeReason(
         "saved: an input",
         "is saved by a compiled forward that took it as an input",
     )
+    UNREAD = (
+        "unread",
+        "saved, and read by no kernel",
+        "is saved by a compiled forward as a node of its backward takes it, of which no kernel "
+        "reads a value: its shape is enough",
+    )
     SAVED_BY_GRAPH = (
         "saved_by_graph",
         "saved by a compiled forward",
