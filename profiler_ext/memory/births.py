@@ -89,9 +89,8 @@ class Births:
         self.enclosing = self.calls.enclosing
         self.rows = RowsAt(events, self.nesting)
         self._invocations = {each.call.marker: each for each in self.calls.invocations}
-        self._values = StoredValues(recording.graphs, recording.generated, self.calls.places)
+        self.values = StoredValues(recording.graphs, recording.generated, self.calls.places)
         self._roots = SourceRoots(recording.settings)
-        self.stored, self.saved = self._values.stored, self._values.saved
 
     def of(self, blocks: Sequence[Block], every: Iterable[Block]) -> list[Birth]:
         """Return the birth of some of all blocks."""
@@ -167,7 +166,7 @@ class Births:
         found: dict[int, Statement] = {}
         for marker, own in direct.items():
             graph = self._graph(marker)
-            wrapper = None if graph is None else self._values.wrapper(graph)
+            wrapper = None if graph is None else self.values.wrapper(graph)
             own.sort(key=lambda each: each.born_ns)
             statements = wrapper and wrapper.in_order([each.size_bytes for each in own])
             found |= {id(b): s for b, s in zip(own, statements or (), strict=False)}
@@ -179,26 +178,23 @@ class Births:
             return None
         return self.recording.graphs[invocation.graph]
 
-    def wrapper(self, number: int) -> Wrapper | None:
-        """Return the generated wrapper of a graph, if its text is known."""
-        return self._values.wrapper(self.recording.graphs[number])
-
     def _compiled(self, block: Block, row: int, marker: int, ordered: Statement | None) -> Birth:
         """Return the call site that a block was allocated for."""
         invocation, graph = self._invocations[marker], self._graph(marker)
         assert graph is not None and invocation.graph is not None
         context, number = invocation.call.context, invocation.graph
         lines = self._lines_in(graph, block.stack)
-        statement = self._values.statement(graph, lines) or ordered
+        statement = self.values.statement(graph, lines) or ordered
         if statement is not None:
             evidence = BirthEvidence.WRAPPER_ORDER if ordered else BirthEvidence.WRAPPER_LINE
-            birth = self._values.of_statement(number, context, statement, block.size_bytes)
+            birth = self.values.of_statement(number, context, statement, block.size_bytes)
             if birth is not None:
                 return replace(birth, evidence=evidence, row=row, marker=marker)
         site = self._site_of_op(row, invocation, graph)
         if site is not None:
-            birth = self._values.at_site(number, context, site, site.writes, block.size_bytes)
-            return replace(birth, evidence=BirthEvidence.GRAPH_OP, row=row, marker=marker)
+            birth = self.values.at_site(number, context, site, site.writes, block.size_bytes)
+            evidence = BirthEvidence.GRAPH_OP
+            return replace(birth, evidence=evidence, row=row, marker=marker, buffers=site.writes)
         phase = call_phase(graph, context)
         gap = Place(graph=number, phase=phase, gap=MemoryGap.NO_CALL_SITE)
         return Birth(gap, row=row, marker=marker)
@@ -287,18 +283,14 @@ class StoredValues:
         graph = self._graphs[number]
         written = [each for each in site.writes if each in buffers]
         buffer = written[0] if len(written) == 1 else ""
-        nodes = self.stored.nodes(number, site, size_bytes)
-        saved = self.saved[number].get(buffer, ())
+        nodes = self.stored.nodes(number, site, size_bytes, buffer)
+        saved = {self.stored.viewed(number, each) for each in self.saved[number].get(buffer, ())}
         if len(nodes) > 1 and len(saved) == 1:
-            viewed = self.stored.viewed(number, saved[0])
-            nodes = [viewed] if viewed in site.nodes else nodes
+            nodes = [*saved] if saved < {*site.nodes} else nodes
         places = [self._places.of_node(number, node, context) for node in nodes]
-        birth = Birth(
-            Place(), kernel=site.kernel, buffer=buffer, site=site.ordinal, buffers=site.writes
-        )
         lines = {(each.file, each.line, each.module, each.gap) for each in places}
         if len(lines) == 1:
-            return replace(birth, place=places[-1])
+            return Birth(places[-1], kernel=site.kernel, buffer=buffer, site=site.ordinal)
         modules = {(each.module, each.module_class) for each in places}
         module, module_class = modules.pop() if len(modules) == 1 else (None, None)
         place = Place(
@@ -309,7 +301,7 @@ class StoredValues:
             level=Level.OP,
             gap=MemoryGap.SEVERAL_VALUES if places else MemoryGap.NO_CALL_SITE,
         )
-        return replace(birth, place=place)
+        return Birth(place, kernel=site.kernel, buffer=buffer, site=site.ordinal)
 
 
 def _names(statement: Statement, buffers: Iterable[str], site: CallSite) -> tuple[str, ...]:
@@ -329,6 +321,7 @@ class _StoredNodes:
         self._graphs = graphs
         self._known = [{node.name: node for node in graph.nodes} for graph in graphs]
         self._read_later: dict[str, set[str]] = defaultdict(set)
+        self._reads: dict[tuple[int, int], frozenset[str]] = {}
         for graph in graphs:
             own = {node.name for node in graph.nodes}
             if graph.joint is not None and graph.runs_backward:
@@ -342,7 +335,7 @@ class _StoredNodes:
             name = known[name].inputs[0]
         return name
 
-    def nodes(self, number: int, site: CallSite, size_bytes: int) -> list[str]:
+    def nodes(self, number: int, site: CallSite, size_bytes: int, buffer: str = "") -> list[str]:
         """Return the nodes in program order; several are of one size."""
         if len(site.writes) <= 1:
             return [*site.nodes[-1:]]
@@ -352,13 +345,41 @@ class _StoredNodes:
         read |= self._read_later.get(graph.joint or "", set())
         stored = [each for each in site.nodes if each in read or each == site.nodes[-1]]
         fitting = [each for each in stored if each in known and _fits(known[each], size_bytes)]
-        return fitting or stored
+        return self._read_from(number, site, fitting, buffer) or fitting or stored
+
+    def _read_from(
+        self, number: int, site: CallSite, nodes: Sequence[str], buffer: str
+    ) -> list[str]:
+        """Return the node that is in a buffer, if the call sites that read it say so.
+
+        Each reads a node of every buffer that it reads; a node that must be in another buffer is
+        not in this one.
+        """
+        options: dict[str, set[str]] = {}
+        for other in self._graphs[number].call_sites if len(nodes) > 1 and buffer else ():
+            for each in {*other.reads} & {*site.writes}:
+                if other.ordinal != site.ordinal:
+                    options[each] = options.get(each, {*nodes}) & self._read_by(number, other)
+        others = (own for each, own in options.items() if each != buffer and len(own) == 1)
+        left = options.get(buffer, set()).difference(*others)
+        return [*left] if len(left) == 1 else []
+
+    def _read_by(self, number: int, site: CallSite) -> frozenset[str]:
+        """Return the nodes that a call site reads and does not compute, not through views."""
+        key = number, site.ordinal
+        if key not in self._reads:
+            known = self._known[number]
+            inputs = {name for node in site.nodes if node in known for name in known[node].inputs}
+            self._reads[key] = frozenset(
+                self.viewed(number, name) for name in inputs - {*site.nodes}
+            )
+        return self._reads[key]
 
 
 def _fits(node: FxNode, size_bytes: int) -> bool:
     """Tell whether a node has an output of a block's size, or one of an unknown size."""
     sizes = [_bytes(spec) for spec in node.outputs]
-    return any(each is None or _rounds_to(each, size_bytes) for each in sizes)
+    return any(each is None or rounds_to(each, size_bytes) for each in sizes)
 
 
 _ROUNDED_BYTES = 512
@@ -367,7 +388,7 @@ _UNSPLIT_BYTES = 1 << 20
 """A block of the large pool keeps a rest that is not larger: ``kSmallSize``."""
 
 
-def _rounds_to(size_bytes: int, block_bytes: int) -> bool:
+def rounds_to(size_bytes: int, block_bytes: int) -> bool:
     """Tell whether the allocator gives a block of this size for so many bytes."""
     if size_bytes > block_bytes:
         return False

@@ -11,7 +11,7 @@ from profiler_ext.attribution.trace.launches import find_launches
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.kineto.classify import is_copy
 from profiler_ext.kineto.communication import is_communication
-from profiler_ext.memory.births import Birth, Births
+from profiler_ext.memory.births import Birth, Births, rounds_to
 from profiler_ext.memory.blocks import NEVER, Block, Owner, Peak, Timeline, peaks
 from profiler_ext.memory.lives import Life, Lives, Moment
 from profiler_ext.memory.reserved import graph_pool, rounding_at, unused_at
@@ -126,11 +126,8 @@ def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds, lives: Lives) 
         at = Moment(peak.time_ns, born[id(last)].marker, born[id(last)].site)
     alive = []
     for block in peak.blocks:
-        birth = born[id(block)]
-        one = kinds.alive(block, birth)
-        life = lives.of(block, birth, one.kind, at)
-        is_saved = life.is_of_backward and kinds.may_be_saved(one)
-        alive.append(replace(one, life=life, kind=MemoryKind.SAVED if is_saved else one.kind))
+        one = kinds.alive(block, born[id(block)])
+        alive.append(replace(one, life=lives.of(block, born[id(block)], one.kind, at)))
     if peak.unseen_bytes:
         alive.append(AliveBlock(MemoryKind.OTHER, peak.unseen_bytes, Place(gap=MemoryGap.UNSEEN)))
     place = _NO_PLACE if last is None else born[id(last)].place
@@ -189,16 +186,6 @@ class _Kinds:
     def _pool(self, block: Block) -> str:
         return graph_pool(self._births.record, block.pool)
 
-    def may_be_saved(self, block: AliveBlock) -> bool:
-        """Tell whether a block is a saved activation if something of the backward needs it.
-
-        Inductor computes in the forward what torch calls a part of the backward.
-        """
-        graph = block.place.graph
-        is_of_forward = graph is not None and not self._births.recording.graphs[graph].runs_backward
-        is_temporary = block.kind is MemoryKind.TEMPORARIES
-        return block.kind is MemoryKind.OTHER or (is_temporary and is_of_forward)
-
     def _kind(self, block: Block, birth: Birth) -> MemoryKind:
         held = {each.kind for each in block.owners}
         for owner, kind in _HELD:
@@ -209,15 +196,27 @@ class _Kinds:
         if is_communication(birth.place.aten_op or ""):
             return MemoryKind.COMMUNICATION
         if block.is_older:
-            return MemoryKind.OTHER
+            return MemoryKind.BATCH if block.saved_by else MemoryKind.OTHER
         if birth.is_workspace or self._is_scratch(block, birth):
             return MemoryKind.WORKSPACES
-        return self._kind_by_life(block, birth)
+        kind = self._kind_by_life(block, birth)
+        if kind is MemoryKind.OTHER and block.saved_by:
+            return MemoryKind.SAVED if birth.place.phase is Phase.FORWARD else MemoryKind.BATCH
+        # Inductor computes in the forward what torch calls a part of the backward.
+        is_saved = self._is_saved(birth) and kind in (MemoryKind.OTHER, MemoryKind.TEMPORARIES)
+        return MemoryKind.SAVED if is_saved else kind
+
+    def _is_saved(self, birth: Birth) -> bool:
+        """Tell whether a compiled forward hands a block to its backward."""
+        graph, values = birth.place.graph, self._births.values
+        return graph is not None and any(values.is_saved(graph, each) for each in birth.buffers)
 
     def _is_of_cublas(self, block: Block) -> bool:
         """Tell whether a block has the size of a cuBLAS workspace, and no tensor holds it."""
         is_held = bool(block.owners) or not block.is_older or block.pool != 0
-        return not is_held and self._workspace_bytes.get(block.device) == block.size_bytes
+        return not is_held and rounds_to(
+            self._workspace_bytes.get(block.device, block.size_bytes + 1), block.size_bytes
+        )
 
     def _is_scratch(self, block: Block, birth: Birth) -> bool:
         """Tell whether the op that allocated it itself frees it before it has returned."""

@@ -39,7 +39,8 @@ class MemoryKind(Term, page="words.md", title="memory", columns=("by_memory.kind
     SAVED = (
         "saved_activations",
         "saved activations",
-        "was allocated in the forward and is freed in the backward, which needs it",
+        "was allocated in the forward and is freed in the backward, which needs it, or was saved "
+        "for it",
     )
     TEMPORARIES = (
         "temporaries",
@@ -66,7 +67,8 @@ class MemoryKind(Term, page="words.md", title="memory", columns=("by_memory.kind
     BATCH = (
         "batch",
         "batch",
-        "was allocated for a copy from the host, outside of forward, backward and optimizer",
+        "was allocated outside of forward, backward and optimizer, for a copy from the host or as "
+        "an input that the forward saves for the backward",
     )
     OTHER = ("other", "other", "is none of these, as far as the recording shows")
 
@@ -167,8 +169,8 @@ class BirthEvidence(Term, page="evidence.md", title="allocation", columns=("by_m
     WORKSPACE_SIZE = (
         "workspace_size",
         "size of a workspace",
-        "has the size that torch gives to a workspace of cuBLAS, is older than the recorded steps, "
-        "and no tensor of Python holds it",
+        "has the size that torch gives to a workspace of cuBLAS, as the allocator rounds it, is "
+        "older than the recorded steps, and no tensor of Python holds it",
     )
     OWNER = ("owner", "owner", "is held by a name that was read in the process")
     LIBRARY_FRAME = (
@@ -242,6 +244,12 @@ class LifeReason(
         "graph_input",
         "saved: an input",
         "is saved by a compiled forward that took it as an input",
+    )
+    UNREAD = (
+        "unread",
+        "saved, and read by no kernel",
+        "is saved by a compiled forward as a node of its backward takes it, of which no kernel "
+        "reads a value: its shape is enough",
     )
     SAVED_BY_GRAPH = (
         "saved_by_graph",
