@@ -34,6 +34,7 @@ from profiler_ext.records.memory import (
     MemoryGap,
     MemoryKind,
     OwnerKind,
+    UnusedKind,
 )
 from profiler_ext.records.vocabulary import (
     NOTHING,
@@ -68,6 +69,7 @@ MEASURED = DOCS.parent / "benchmarks" / "findings_h200.md"
 VOCABULARIES: tuple[type[Term], ...] = (
     MemoryKind,
     MemoryGap,
+    UnusedKind,
     OwnerKind,
     BirthEvidence,
     LifeReason,
@@ -131,6 +133,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
     MemoryKind: ("What memory at the peak is", "A block"),
     MemoryGap: ("Why the line of memory is not known", "Blocks with it"),
+    UnusedKind: ("What no block has", "It"),
     OwnerKind: ("What holds memory", "A storage"),
     BirthEvidence: ("How the origin of memory is known", "A block"),
     LifeReason: ("Why memory is still allocated", "A block"),
@@ -156,7 +159,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
         *(Unit, UnitEvidence, Bound),
         *(FusionBarrier, InsideRoute, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
-        *(MemoryKind, MemoryGap, OwnerKind, LifeReason),
+        *(MemoryKind, MemoryGap, UnusedKind, OwnerKind, LifeReason),
         *(Account, Match, Verdict, Outcome),
     )
     return {

@@ -13,9 +13,9 @@ from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.exporters.tables.table import Table, gather
 from profiler_ext.memory.lives import Life
 from profiler_ext.memory.over_time import StepMemory, memory_of_steps
-from profiler_ext.memory.peak import AliveBlock
+from profiler_ext.memory.peak import AliveBlock, StepPeak
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.memory import CPU
+from profiler_ext.records.memory import CPU, UnusedKind
 
 _OF_PLACE = (
     *("file", "line", "function", "code", "module", "module_class", "phase", "aten_op", "gap"),
@@ -23,12 +23,20 @@ _OF_PLACE = (
 _KEYS = ("kind", "phase", "file", "line", "module", "aten_op", "kernel", "owner", "gap")
 _OF_LIFE = ("life_reason", "needed_by", "needed_file", "needed_line", "held_by", "life_evidence")
 _NAMED = 3  # nodes of ``needed_by`` that are named
+_OF_UNUSED = {
+    "at_fragments_bytes": UnusedKind.FRAGMENTS,
+    "at_cached_bytes": UnusedKind.CACHED,
+    "at_pools_bytes": UnusedKind.GRAPH_POOLS,
+    "at_awaiting_bytes": UnusedKind.AWAITING,
+    "at_outside_bytes": UnusedKind.OUTSIDE,
+}
 _SUMS = ("blocks", "peak_bytes", "allocations", "allocated_bytes")
 _NAMES = (
     *("rank", "step", "device", "kind", "owner", "phase", "file", "line", "function", "code"),
     *("module", "module_class", "aten_op", "kernel", "evidence", "gap", *_OF_LIFE),
     *("blocks", "peak_bytes", "allocated_bytes", "allocations", "lifetime_ns"),
-    *("at_phase", "at_file", "at_line"),
+    *("at_phase", "at_file", "at_line", "at_rounding_bytes", "at_reserved_bytes"),
+    *_OF_UNUSED,
 )
 
 
@@ -62,7 +70,7 @@ def by_memory(
 
 
 def _rows(rank: int, memory: StepMemory) -> list[dict[str, Any]]:
-    peak = memory.peak
+    peak, unused = memory.peak, _unused(memory.peak)
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for values in _values(memory):
         groups[tuple(values[name] for name in (*_KEYS, *_OF_LIFE))].append(values)
@@ -77,10 +85,22 @@ def _rows(rank: int, memory: StepMemory) -> list[dict[str, Any]]:
             "at_phase": peak.place.phase,
             "at_file": peak.place.file,
             "at_line": peak.place.line,
+            "at_rounding_bytes": peak.rounding_bytes,
+            **unused,
         }
         for values in groups.values()
     ]
     return sorted(sums, key=lambda row: (-row["peak_bytes"], -row["allocated_bytes"]))
+
+
+def _unused(peak: StepPeak) -> dict[str, int | None]:
+    """Return what is reserved at a peak, and what of it no block has, if that was recorded."""
+    if peak.unused is None:
+        return dict.fromkeys(("at_reserved_bytes", *_OF_UNUSED))
+    sizes = {each.kind: each.size_bytes for each in peak.unused}
+    parts = {name: sizes.get(kind, 0) for name, kind in _OF_UNUSED.items()}
+    reserved = peak.peak_bytes + sum(parts.values()) - parts["at_outside_bytes"]
+    return {"at_reserved_bytes": reserved, **parts}
 
 
 def _values(memory: StepMemory) -> Iterator[dict[str, Any]]:

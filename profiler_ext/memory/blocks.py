@@ -127,9 +127,10 @@ class Timeline:
 
     def _begin(self, record: MemoryRecord) -> None:
         base = record.base
-        rows = zip(base.device, base.address, base.size_bytes, base.pool, strict=True)
-        for device, address, size_bytes, pool in rows:
-            self._add(Block(device, address, size_bytes, BEFORE, pool=pool))
+        stacks = base.stack or (NO_STACK,) * len(base.device)  # of ``PROFILER_EXT_MEMORY=oom``
+        rows = zip(base.device, base.address, base.size_bytes, base.pool, stacks, strict=True)
+        for device, address, size_bytes, pool, stack in rows:
+            self._add(Block(device, address, size_bytes, BEFORE, stack=stack, pool=pool))
         # The CPU's allocator keeps no list: there the base is what Python holds.
         owners = record.owners
         held = zip(owners.reading, owners.device, owners.address, owners.size_bytes, strict=True)

@@ -67,11 +67,6 @@ class Life:
     saved_as: str = ""  # the name that a compiled backward gives it: a node of the joint graph
     reused: tuple[str, ...] = ()  # its buffers by then, in order, where memory planning reused it
 
-    @property
-    def is_of_backward(self) -> bool:
-        """Whether autograd or a compiled forward saved it for what is still to run."""
-        return self.evidence in (LifeEvidence.SAVED_TENSOR, LifeEvidence.BACKWARD_INPUT)
-
 
 _NOT_KNOWN = Life()
 
@@ -167,6 +162,9 @@ class Lives:
                 others = (each for each in by_autograd if each.name != _COMPILED)
                 reason, evidence = self._reason(saved), saved.evidence
                 return Life(reason, evidence, (*needs, *others), saved_as=", ".join(saved.names))
+            if self._buffers.is_unread(saved.graph, saved.names) and len(by_autograd) < 2:
+                takers, evidence = self._takers(saved), LifeEvidence.WRAPPER
+                return Life(LifeReason.UNREAD, evidence, takers, saved_as=saved.names[0])
         if by_autograd:
             return Life(LifeReason.SAVED_TENSOR, LifeEvidence.SAVED_TENSOR, tuple(by_autograd))
         return self._released(block, birth)
@@ -209,7 +207,7 @@ class Lives:
         forward = birth.place.graph
         backward = None if forward is None or taken else self._buffers.backward_of(forward)
         if forward is not None and backward is not None:
-            saved_names = self._births.saved[forward]
+            saved_names = self._births.values.saved[forward]
             own = [n for each in self._buffers.names_of(birth) for n in saved_names.get(each, ())]
             after = self._call_after(backward, block, at) if own else None
             if after is not None:
@@ -250,6 +248,17 @@ class Lives:
             for place in [self._births.calls.places.of_node(number, node, call.context)]
         ]
         return tuple(needs), reused
+
+    def _takers(self, saved: _Saved) -> tuple[Need, ...]:
+        """Return the nodes of a backward graph that take a saved value."""
+        place_of, viewed = self._births.calls.places.of_node, self._births.values.stored.viewed
+        nodes = (
+            node.name
+            for node in self._graphs[saved.graph].nodes
+            if any(viewed(saved.graph, name) in saved.names for name in node.inputs)
+        )
+        places = (place_of(saved.graph, name, saved.call.call.context) for name in nodes)
+        return tuple(Need(place.aten_op or "", place) for place in places)
 
     def _reason(self, saved: _Saved) -> LifeReason:
         """Return why the partitioner saves a value."""
@@ -341,7 +350,7 @@ class _Buffers:
 
     def _values(self, number: int, names: Sequence[str]) -> list[list[str]]:
         """Return the names of each value that is in a buffer in turn, by reuses of its memory."""
-        wrapper = self._births.wrapper(number)
+        wrapper = self._births.values.wrapper(self._graphs[number])
         values = [[*names]]
         for each in () if wrapper is None else wrapper.aliases:
             if each.is_reuse and each.of in values[-1]:
@@ -350,9 +359,15 @@ class _Buffers:
                 values[-1].append(each.name)
         return values
 
+    def is_unread(self, number: int, names: Sequence[str]) -> bool:
+        """Tell whether a graph uses none of its inputs of these names."""
+        wrapper = self._births.values.wrapper(self._graphs[number])
+        known = wrapper is not None and {*wrapper.arguments} >= {*names}
+        return wrapper is not None and known and wrapper.used.isdisjoint(names)
+
     def returned(self, number: int) -> list[str]:
         """Return the buffers that a graph returns."""
-        wrapper = self._births.wrapper(number)
+        wrapper = self._births.values.wrapper(self._graphs[number])
         return [] if wrapper is None else wrapper.returned
 
     def backward_of(self, number: int) -> int | None:
@@ -371,7 +386,10 @@ class _Buffers:
         AOTAutograd saves first those whose version is checked; symbols stand before all of them.
         Source: ``torch/_functorch/_aot_autograd/runtime_wrappers.py``.
         """
-        wrapper, found = self._births.wrapper(number), _SAVED_AT.fullmatch(saved.attribute)
+        wrapper, found = (
+            self._births.values.wrapper(self._graphs[number]),
+            _SAVED_AT.fullmatch(saved.attribute),
+        )
         if wrapper is None or found is None:
             return None
         taken = [each for each in wrapper.arguments if not each.startswith("tangents_")]
@@ -384,7 +402,7 @@ class _Buffers:
     def readers(self, number: int, site: CallSite, names: Sequence[str]) -> list[str]:
         """Return the nodes of a call site that read inputs of its graph, or else its last."""
         known = {node.name: node for node in self._graphs[number].nodes}
-        viewed = self._births.stored.viewed
+        viewed = self._births.values.stored.viewed
         found = [
             each
             for each in site.nodes

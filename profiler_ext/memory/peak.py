@@ -11,9 +11,10 @@ from profiler_ext.attribution.trace.launches import find_launches
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.kineto.classify import is_copy
 from profiler_ext.kineto.communication import is_communication
-from profiler_ext.memory.births import Birth, Births
+from profiler_ext.memory.births import Birth, Births, rounds_to
 from profiler_ext.memory.blocks import NEVER, Block, Owner, Peak, Timeline, peaks
 from profiler_ext.memory.lives import Life, Lives, Moment
+from profiler_ext.memory.reserved import graph_pool, rounding_at, unused_at
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Device
 from profiler_ext.records.memory import (
@@ -22,6 +23,7 @@ from profiler_ext.records.memory import (
     MemoryKind,
     MemoryRecord,
     OwnerKind,
+    UnusedRow,
 )
 from profiler_ext.records.vocabulary import Phase
 
@@ -30,6 +32,7 @@ _HELD = (
     (OwnerKind.GRADIENT, MemoryKind.GRADIENTS),
     (OwnerKind.OPTIMIZER_STATE, MemoryKind.OPTIMIZER),
     (OwnerKind.BUFFER, MemoryKind.BUFFERS),
+    (OwnerKind.BUCKET, MemoryKind.COMMUNICATION),
 )
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 _NO_PLACE = Place()
@@ -65,6 +68,9 @@ class StepPeak:
     peak_bytes: int
     place: Place  # of the allocation that made the peak
     blocks: tuple[AliveBlock, ...]
+    # What else the device has in use then; ``None`` where the segments were not recorded
+    unused: tuple[UnusedRow, ...] | None = None
+    rounding_bytes: int | None = None  # of the blocks, where the allocator told it
 
 
 def peaks_of(analysis: Analysis) -> tuple[StepPeak, ...]:
@@ -103,7 +109,14 @@ def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
     of_blocks = births.of(blocks, timeline.blocks)
     born = {id(block): birth for block, birth in zip(blocks, of_blocks, strict=True)}
     kinds, lives = _Kinds(births), Lives(births, blocks)
-    return tuple(_step_peak(each, born, kinds, lives) for each in found)
+    return tuple(
+        replace(
+            _step_peak(each, born, kinds, lives),
+            unused=unused_at(record, each),
+            rounding_bytes=rounding_at(record, each),
+        )
+        for each in found
+    )
 
 
 def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds, lives: Lives) -> StepPeak:
@@ -113,11 +126,8 @@ def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds, lives: Lives) 
         at = Moment(peak.time_ns, born[id(last)].marker, born[id(last)].site)
     alive = []
     for block in peak.blocks:
-        birth = born[id(block)]
-        one = kinds.alive(block, birth)
-        life = lives.of(block, birth, one.kind, at)
-        is_saved = life.is_of_backward and kinds.may_be_saved(one)
-        alive.append(replace(one, life=life, kind=MemoryKind.SAVED if is_saved else one.kind))
+        one = kinds.alive(block, born[id(block)])
+        alive.append(replace(one, life=lives.of(block, born[id(block)], one.kind, at)))
     if peak.unseen_bytes:
         alive.append(AliveBlock(MemoryKind.OTHER, peak.unseen_bytes, Place(gap=MemoryGap.UNSEEN)))
     place = _NO_PLACE if last is None else born[id(last)].place
@@ -152,7 +162,9 @@ class _Kinds:
         """Return a block with its kind and the name of what holds it."""
         if self._is_of_cublas(block):
             return _cublas_block(block.size_bytes, birth.place)
-        kind, owners = self._kind(block, birth), _named(block.owners)
+        owners = _named(block.owners)
+        library = None if owners else self._births.library(block)
+        kind = library[0] if library else self._kind(block, birth)
         place = birth.place
         if block.is_older and (owners or block.owners):
             place = replace(place, gap=MemoryGap.HELD_BY_NAME)
@@ -164,42 +176,47 @@ class _Kinds:
             kind,
             block.size_bytes,
             place,
-            _names(owners or block.owners),
+            library[1] if library else _names(owners or block.owners) or self._pool(block),
             birth.kernel,
             birth.buffer,
             BirthEvidence.OWNER if block.is_older and block.owners else birth.evidence,
             block.freed_ns - block.born_ns if is_bounded else None,
         )
 
-    def may_be_saved(self, block: AliveBlock) -> bool:
-        """Tell whether a block is a saved activation if something of the backward needs it.
-
-        Inductor computes in the forward what torch calls a part of the backward.
-        """
-        graph = block.place.graph
-        is_of_forward = graph is not None and not self._births.recording.graphs[graph].runs_backward
-        is_temporary = block.kind is MemoryKind.TEMPORARIES
-        return block.kind is MemoryKind.OTHER or (is_temporary and is_of_forward)
+    def _pool(self, block: Block) -> str:
+        return graph_pool(self._births.record, block.pool)
 
     def _kind(self, block: Block, birth: Birth) -> MemoryKind:
         held = {each.kind for each in block.owners}
         for owner, kind in _HELD:
             if owner in held:
                 return kind
-        if block.pool > 0:
+        if self._pool(block):
             return MemoryKind.GRAPH_POOLS
         if is_communication(birth.place.aten_op or ""):
             return MemoryKind.COMMUNICATION
         if block.is_older:
-            return MemoryKind.OTHER
+            return MemoryKind.BATCH if block.saved_by else MemoryKind.OTHER
         if birth.is_workspace or self._is_scratch(block, birth):
             return MemoryKind.WORKSPACES
-        return self._kind_by_life(block, birth)
+        kind = self._kind_by_life(block, birth)
+        if kind is MemoryKind.OTHER and block.saved_by:
+            return MemoryKind.SAVED if birth.place.phase is Phase.FORWARD else MemoryKind.BATCH
+        # Inductor computes in the forward what torch calls a part of the backward.
+        is_saved = self._is_saved(birth) and kind in (MemoryKind.OTHER, MemoryKind.TEMPORARIES)
+        return MemoryKind.SAVED if is_saved else kind
+
+    def _is_saved(self, birth: Birth) -> bool:
+        """Tell whether a compiled forward hands a block to its backward."""
+        graph, values = birth.place.graph, self._births.values
+        return graph is not None and any(values.is_saved(graph, each) for each in birth.buffers)
 
     def _is_of_cublas(self, block: Block) -> bool:
         """Tell whether a block has the size of a cuBLAS workspace, and no tensor holds it."""
         is_held = bool(block.owners) or not block.is_older or block.pool != 0
-        return not is_held and self._workspace_bytes.get(block.device) == block.size_bytes
+        return not is_held and rounds_to(
+            self._workspace_bytes.get(block.device, block.size_bytes + 1), block.size_bytes
+        )
 
     def _is_scratch(self, block: Block, birth: Birth) -> bool:
         """Tell whether the op that allocated it itself frees it before it has returned."""
@@ -248,12 +265,18 @@ _KIB = 1 << 10
 
 
 def _workspace_bytes(device: Device) -> int:
+    return workspace_bytes(dict(device.properties).get("computeMajor", ""))
+
+
+def workspace_bytes(major: str) -> int:
     """Return the size of a cuBLAS workspace, unless the program sets another.
 
     Source: ``aten/src/ATen/cuda/CUDABlas.cpp`` and ``CublasHandlePool.cpp``,
     ``parseChosenWorkspaceSize``.
+
+    Args:
+        major: the first number of the device's compute capability.
     """
-    major = dict(device.properties).get("computeMajor", "")
     return 8 * 4096 * _KIB if major in ("9", "10") else (2 * 4096 + 8 * 16) * _KIB
 
 

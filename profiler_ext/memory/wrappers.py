@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _EMPTY = "empty_strided"
+_BENCHMARKS = ("get_args", "benchmark_compiled_module")
 ITEM_BYTES = {
     "float64": 8, "int64": 8, "complex64": 8, "uint64": 8, "complex128": 16,
     "float32": 4, "int32": 4, "uint32": 4,
@@ -55,6 +56,8 @@ class Wrapper:
         self.statements = [s for each in functions for s in _statements(each.name, each.body)]
         call = next((each for each in functions if each.name == "call"), None)
         # The names that it takes, and what it returns: a name, or nothing for a constant.
+        # What is used of arguments and buffers, apart from checks of their sizes
+        self.used = frozenset(name for each in functions for name in _used(each))
         self.aliases = [*_aliases(functions, text.splitlines())]
         self.arguments = [] if call is None else _arguments(call)
         self.returned = [] if call is None else _returned(call)
@@ -140,6 +143,18 @@ def _first_name(value: ast.expr) -> str:
     if isinstance(value, ast.Call) and value.args:
         value = value.args[0]
     return value.id if isinstance(value, ast.Name) else ""
+
+
+def _used(function: ast.FunctionDef) -> Iterator[str]:
+    """Yield the names that a wrapper's function uses; not those of the module's own benchmark."""
+    todo: list[ast.AST] = [] if function.name.startswith(_BENCHMARKS) else [*function.body]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, ast.Call) and ast.unparse(each.func).startswith("assert_"):
+            continue
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
+            yield each.id
+        todo += ast.iter_child_nodes(each)
 
 
 def _aliases(functions: Sequence[ast.FunctionDef], lines: Sequence[str]) -> Iterator[Alias]:

@@ -25,6 +25,7 @@ _MAX_VISITED = 5_000
 _MAX_ITEMS = 1_000
 _MAX_DEPTH = 4
 _MAX_SEARCHED = 100
+_MAX_LEVELS = 5  # a dictionary of an object, and the object, are two
 _MAX_KEY = 30
 _UNSEEN = "a running function or C++ code"
 """What the collector of Python does not go through."""
@@ -141,7 +142,7 @@ class Referrers:
     def found(self) -> list[Holder]:
         """Return the names that hold each; else the type of what does."""
         made: list[Holder] = []
-        for _ in range(_MAX_DEPTH - 1):
+        for _ in range(_MAX_LEVELS):
             made += self._level() if self._open else ()
         for each in self._open.values():
             kind = type(each.thing).__name__
@@ -163,7 +164,10 @@ class Referrers:
             for root, suffix, thing in _links(referrer, level):
                 reached = tuple((at, suffix + rest) for at, rest in level[thing].reached)
                 if root:
-                    made += [Holder(root + rest, self._tensors[at]) for at, rest in reached]
+                    made += [
+                        Holder(_full_name(referrer, root, rest), self._tensors[at])
+                        for at, rest in reached
+                    ]
                 else:
                     known = following.get(id(referrer), _Open(referrer, ()))
                     following[id(referrer)] = _Open(referrer, known.reached + reached)
@@ -176,6 +180,17 @@ class Referrers:
         return made
 
 
+def _full_name(referrer: object, root: str, rest: str) -> str:
+    """Return the name of what a root holds; of a function ``rest`` begins with a cell's index."""
+    if isinstance(referrer, FunctionType):
+        at, _, inner = rest.removeprefix("[").partition("]")
+        return f"{referrer.__code__.co_freevars[int(at)]}{inner} of {root}"
+    if rest.startswith("['") and not isinstance(referrer, dict):  # by an object's ``__dict__``
+        attribute, _, inner = rest.removeprefix("['").partition("']")
+        return f"{root}.{attribute}{inner}"
+    return root + rest
+
+
 def _links(referrer: Any, level: Mapping[int, _Open]) -> Iterator[tuple[str, str, int]]:
     """Yield the root's name, if a referrer is one, and how it holds which of a level."""
     root, pairs = "", [*_inside(referrer)]
@@ -185,10 +200,13 @@ def _links(referrer: Any, level: Mapping[int, _Open]) -> Iterator[tuple[str, str
             root = module.__name__
             pairs = [(f".{key}", each) for key, each in dict.items(referrer)]
     elif isinstance(referrer, CellType):
-        root, pairs = "a variable of a closure", [("", referrer.cell_contents)]
+        pairs = [("", referrer.cell_contents)]
+    elif isinstance(referrer, FunctionType):
+        root, pairs = referrer.__qualname__, [("", referrer.__closure__)]
     elif not isinstance(referrer, list | tuple | deque):
         root = type(referrer).__qualname__
-        pairs = [(f".{key}", each) for key, each in getattr(referrer, "__dict__", {}).items()]
+        own = getattr(referrer, "__dict__", {})
+        pairs = [("", own), *((f".{key}", each) for key, each in own.items())]
     for suffix, each in pairs:
         if id(each) in level:
             yield root, suffix, id(each)

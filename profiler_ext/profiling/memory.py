@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -9,8 +10,9 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,12 +32,14 @@ from profiler_ext.torch_compat.patches import installed
 MEMORY = "memory"
 """The hook that records memory."""
 _EVENT = b'"[memory]"'
-_ALLOCATED = "active_allocated"
+_ALLOCATED, AWAITING = "active_allocated", "active_awaiting_free"
+OWN = f"{Path(__file__).parents[1]}{os.sep}"
+"""This package's folder: its frames say nothing about the program."""
 Reading = tuple[OwnerKind, str, int, int, int]
 """Kind, name, device, address and bytes."""
 
 
-class _Names:
+class Names:
     """The names of what is known to hold memory, without keeping it alive."""
 
     def __init__(self) -> None:
@@ -80,6 +84,13 @@ class _Names:
             name = what if variable is None else f"{variable}, {what}"
             for place in device_memory.storages(each):
                 yield OwnerKind.TENSOR, name, *place
+
+    @staticmethod
+    def buckets() -> Iterator[Reading]:
+        """Yield the gradient buckets of ``DistributedDataParallel``; not within a backward."""
+        for module in HeldModules.modules():
+            for number, bucket in enumerate(device_memory.buckets_of(module)):
+                yield from _reading(OwnerKind.BUCKET, f"bucket {number}", bucket)
 
     def read(self) -> Iterator[Reading]:
         """Yield who holds which storage now."""
@@ -166,13 +177,14 @@ class RecordedMemory:
 
     guard: Guard
     is_wanted: bool
-    _names: _Names | None = field(default=None, init=False)
+    _names: Names | None = field(default=None, init=False)
     _readings: list[list[Reading]] = field(default_factory=list, init=False)
     _before: list[AllocatorState] = field(default_factory=list, init=False)
     _after: list[AllocatorState] = field(default_factory=list, init=False)
     _base: list[dict[str, Any]] = field(default_factory=list, init=False)
     _end: dict[str, Any] = field(default_factory=dict, init=False)
     _ends: list[tuple[int, int]] = field(default_factory=list, init=False)
+    _pools: list[int] = field(default_factory=list, init=False)
     _missing: list[str] = field(default_factory=list, init=False)
     _has_history: bool = field(default=False, init=False)
     _saved: list[_SavedRow] = field(default_factory=list, init=False)
@@ -195,8 +207,8 @@ class RecordedMemory:
             self._hooks.enter_context(installed(hooks, self.guard, lasting=True))
         else:
             self._missing.append(why)
-        self._names = names = _Names()
-        self._readings = [[*names.read(), *names.others]]
+        self._names = names = Names()
+        self._readings = [[*names.read(), *names.others, *names.buckets()]]
         names.others = []
         if device_memory.uses_cuda():
             self._before = _states()
@@ -208,6 +220,7 @@ class RecordedMemory:
                 self._missing.append(why)
             if device_memory.lists_blocks():
                 self._base = device_memory.snapshot()["segments"]
+                self._pools = graph_pools()
 
     def read_owners(self, *_: Any) -> None:
         """Read who holds which storage, at a mark in the trace."""
@@ -269,23 +282,26 @@ class RecordedMemory:
         """Return the record that belongs to a trace; once."""
         if not self._readings:
             return None
-        frames = _Stacks()
+        frames = Stacks()
         missing = list(self._missing)
         made = MemoryRecord(
             trace_base_ns=trace.base_ns,
             events=_events(trace, missing, self._ends),
             history=_history(self._end.get("device_traces", ()), frames, missing),
-            frames=tuple(frames.frames),
-            stacks=tuple(frames.stacks),
-            base=_blocks(self._base),
-            end=_blocks(self._end.get("segments", ())),
-            owners=_owners(self._readings),
+            base=blocks_of(self._base, frames),
+            end=blocks_of(self._end.get("segments", ()), frames),
+            base_segments=segments_of(self._base),
+            end_segments=segments_of(self._end.get("segments", ())),
+            awaiting=blocks_of(self._base, frames, AWAITING),
+            graph_pools=tuple(self._pools),
+            owners=owners_of(self._readings),
             saved=memory.SavedTensors(*_columns(self._saved)),
             holders=memory.Holders(*_columns(self._holders)),
             before=tuple(self._before),
             after=tuple(self._after),
             missing=tuple(missing),
         )
+        made = replace(made, frames=tuple(frames.frames), stacks=tuple(frames.stacks))
         self._readings, self._base, self._end, self._ends = [], [], {}, []
         self._saved, self._holders = [], []
         return made
@@ -365,14 +381,20 @@ def _events(
     )
 
 
-class _Stacks:
+class Stacks:
+    """The stacks of a snapshot, each once."""
+
     def __init__(self) -> None:
         self.frames: dict[StackFrame, int] = {}
         self.stacks: dict[tuple[int, ...], int] = {}
 
     def index(self, frames: Iterable[dict[str, Any]]) -> int:
         """Return the number of a stack, which may be new."""
-        named = [StackFrame(each["filename"], each["line"], each["name"]) for each in frames]
+        named = [
+            StackFrame(each["filename"], each["line"], each["name"])
+            for each in frames
+            if not each["filename"].startswith(OWN)
+        ]
         if not named:
             return memory.NO_STACK
         stack = tuple(self.frames.setdefault(each, len(self.frames)) for each in named)
@@ -380,7 +402,7 @@ class _Stacks:
 
 
 def _history(
-    traces: Iterable[list[dict[str, Any]]], stacks: _Stacks, missing: list[str]
+    traces: Iterable[list[dict[str, Any]]], stacks: Stacks, missing: list[str]
 ) -> memory.AllocatorHistory:
     rows: list[tuple[Any, ...]] = []
     for device, entries in enumerate(traces):
@@ -412,7 +434,15 @@ def _pool(number: Any) -> int:
     return int(graph) or -int(program)
 
 
-def _blocks(segments: Iterable[dict[str, Any]]) -> memory.Blocks:
+def graph_pools() -> list[int]:
+    """Return the pools that are known to be of torch.compile's CUDA graphs."""
+    return [_pool(each) for each in device_memory.pools_of_compiled_graphs()]
+
+
+def blocks_of(
+    segments: Iterable[dict[str, Any]], stacks: Stacks, state: str = _ALLOCATED
+) -> memory.Blocks:
+    """Return the blocks in a state of a snapshot's segments."""
     rows = [
         (
             segment["device"],
@@ -420,14 +450,32 @@ def _blocks(segments: Iterable[dict[str, Any]]) -> memory.Blocks:
             block["size"],
             segment["stream"],
             _pool(segment.get("segment_pool_id")),
+            block.get("requested_size", block["size"]),
+            stacks.index(block.get("frames", ())),
         )
         for segment in segments
         for block in segment["blocks"]
-        if block["state"] == _ALLOCATED
+        if block["state"] == state
     ]
     return memory.Blocks(*map(tuple, zip(*rows, strict=True))) if rows else memory.Blocks()
 
 
-def _owners(readings: list[list[Reading]]) -> memory.Owners:
+def segments_of(segments: Iterable[dict[str, Any]]) -> memory.Segments:
+    """Return the columns of a snapshot's segments."""
+    rows = [
+        (
+            each["device"],
+            each["address"],
+            each["total_size"],
+            each["stream"],
+            _pool(each.get("segment_pool_id")),
+        )
+        for each in segments
+    ]
+    return memory.Segments(*map(tuple, zip(*rows, strict=True))) if rows else memory.Segments()
+
+
+def owners_of(readings: list[list[Reading]]) -> memory.Owners:
+    """Return the columns of readings."""
     rows = [(number, *each) for number, reading in enumerate(readings) for each in reading]
     return memory.Owners(*map(tuple, zip(*rows, strict=True))) if rows else memory.Owners()

@@ -37,6 +37,7 @@ from profiler_ext.profiling.assembly import (
 from profiler_ext.profiling.exclusive import EXCLUSIVE_HOOK
 from profiler_ext.profiling.lines import HOOK, RecordedLines
 from profiler_ext.profiling.memory import MEMORY, RecordedMemory
+from profiler_ext.profiling.out_of_memory import REPORTS
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import TorchViewsMixin
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
@@ -223,7 +224,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             config = guard.run(THREADS, process.threads_config, are_all=not memory)
             torch_options["experimental_config"] = config
         self._memory, self._records_memory = RecordedMemory(guard, memory), memory
-        torch_options |= {"profile_memory": True} if memory else {}
+        torch_options |= _memory_options() if memory else {}
         self._inside = inside
         if inside is not None:
             guard.run(INSIDE, inside.begin, guard)
@@ -393,6 +394,12 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
 
     def _paths(self, held: HeldModules) -> tuple[tuple[int, Called], ...]:
         return () if self._called_modules is None else self._called_modules.paths(held)
+
+
+def _memory_options() -> dict[str, bool]:
+    """Return torch's options for memory; where it runs out, what is alive is written."""
+    REPORTS.watch(switch.graphs)
+    return {"profile_memory": True}
 
 
 def _is_late() -> bool:

@@ -15,6 +15,7 @@ from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import UntestedTorchWarning
 from profiler_ext.file_io import temporary_folder
 from profiler_ext.isolation.locks import Lock
+from profiler_ext.profiling import MEMORY_VARIABLE
 from profiler_ext.records.provenance import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat import behaviour, process
 from profiler_ext.torch_compat.profilers import USE
@@ -109,8 +110,20 @@ def enable(
         _capture.learns = _capture.learns or is_requested
         if _capture.capability_error is not None:
             raise _capture.capability_error
+    if is_new:
+        _watch_memory()
     if is_new and (untested := behaviour.untested_version()) is not None:
         warnings.warn(untested, UntestedTorchWarning, stacklevel=2)
+
+
+def _watch_memory() -> None:
+    """Write a report where memory runs out, if the environment asks for it."""
+    if os.environ.get(MEMORY_VARIABLE):
+        # Few processes ask for it, and it imports what prints.
+        from profiler_ext.profiling import out_of_memory
+
+        if out_of_memory.is_requested():
+            out_of_memory.REPORTS.watch(graphs, stacks=True)
 
 
 def complete() -> None:

@@ -24,6 +24,8 @@ class OwnerKind(Term, page="words.md", title="owner of memory", columns=()):
     GRADIENT = ("gradient", "gradient", "is the gradient of a parameter")
     OPTIMIZER_STATE = ("optimizer_state", "optimizer state", "is in an optimizer's state")
     BUFFER = ("buffer", "buffer", "is a buffer of a module")
+    BUCKET = ("bucket", "bucket", "is a gradient bucket of DistributedDataParallel")
+    SAVED = ("saved", "saved by autograd", "is held by a node of autograd for its backward")
     TENSOR = ("tensor", "tensor", "is another tensor that Python held when the recording began")
 
 
@@ -37,7 +39,8 @@ class MemoryKind(Term, page="words.md", title="memory", columns=("by_memory.kind
     SAVED = (
         "saved_activations",
         "saved activations",
-        "was allocated in the forward and is freed in the backward, which needs it",
+        "was allocated in the forward and is freed in the backward, which needs it, or was saved "
+        "for it",
     )
     TEMPORARIES = (
         "temporaries",
@@ -50,12 +53,22 @@ class MemoryKind(Term, page="words.md", title="memory", columns=("by_memory.kind
         "is scratch memory of a library or a kernel: it is freed before the op has returned, or "
         "Inductor names it a workspace",
     )
-    COMMUNICATION = ("communication", "communication", "was allocated for a collective")
+    UNSHARDED = (
+        "unsharded_parameters",
+        "unsharded parameters",
+        "holds parameters, or gradients, that FSDP has gathered or not yet reduced",
+    )
+    COMMUNICATION = (
+        "communication",
+        "communication",
+        "was allocated for a collective, or is a bucket of DistributedDataParallel",
+    )
     GRAPH_POOLS = ("graph_pools", "CUDA graph pools", "is in the memory pool of a CUDA graph")
     BATCH = (
         "batch",
         "batch",
-        "was allocated for a copy from the host, outside of forward, backward and optimizer",
+        "was allocated outside of forward, backward and optimizer, for a copy from the host or as "
+        "an input that the forward saves for the backward",
     )
     OTHER = ("other", "other", "is none of these, as far as the recording shows")
 
@@ -78,6 +91,11 @@ class MemoryGap(Term, page="words.md", title="memory gap", columns=("by_memory.g
         "allocated by no op",
         "were allocated outside of any op, at a line that is not known",
     )
+    NO_STACK = (
+        "no_stack",
+        "no Python stack",
+        "were allocated by threads of autograd, or while no stacks were recorded",
+    )
     SEVERAL_VALUES = (
         "several_values",
         "one of several values",
@@ -93,6 +111,42 @@ class MemoryGap(Term, page="words.md", title="memory gap", columns=("by_memory.g
         "counted by the allocator alone",
         "are in the allocator's count, and no block is known of them: a thread allocated them that "
         "the profiler does not record, or the allocator lists no blocks",
+    )
+
+
+class UnusedKind(Term, page="words.md", title="unused memory", columns=()):
+    """What the allocator has reserved and no block in use has, or what is outside of it."""
+
+    FRAGMENTS = (
+        "fragments",
+        "fragments",
+        "is free in segments that have blocks in use",
+    )
+    CACHED = (
+        "cached",
+        "cached segments",
+        "is of segments without a block in use: `torch.cuda.empty_cache()` returns them",
+    )
+    GRAPH_POOLS = (
+        "free_in_graph_pools",
+        "free in CUDA graph pools",
+        "is free in the pools of CUDA graphs, and their replays use it",
+    )
+    AWAITING = (
+        "awaiting_free",
+        "freed, in use by a stream",
+        "was freed by the program, and waits for a stream that it gave the tensor to",
+    )
+    OUTSIDE = (
+        "outside",
+        "outside the allocator",
+        "is in use on the device, by the driver's count, and not reserved by the allocator: the "
+        "CUDA context, NCCL, libraries, other processes",
+    )
+    OTHER_PROCESSES = (
+        "other_processes",
+        "other processes",
+        "is in use on the device by other processes, by NVML's count",
     )
 
 
@@ -115,10 +169,15 @@ class BirthEvidence(Term, page="evidence.md", title="allocation", columns=("by_m
     WORKSPACE_SIZE = (
         "workspace_size",
         "size of a workspace",
-        "has the size that torch gives to a workspace of cuBLAS, is older than the recorded steps, "
-        "and no tensor of Python holds it",
+        "has the size that torch gives to a workspace of cuBLAS, as the allocator rounds it, is "
+        "older than the recorded steps, and no tensor of Python holds it",
     )
     OWNER = ("owner", "owner", "is held by a name that was read in the process")
+    LIBRARY_FRAME = (
+        "library_frame",
+        "function of a library",
+        "was allocated in a function of torch that allocates nothing else, by its Python stack",
+    )
 
 
 class LifeReason(
@@ -185,6 +244,12 @@ class LifeReason(
         "graph_input",
         "saved: an input",
         "is saved by a compiled forward that took it as an input",
+    )
+    UNREAD = (
+        "unread",
+        "saved, and read by no kernel",
+        "is saved by a compiled forward as a node of its backward takes it, of which no kernel "
+        "reads a value: its shape is enough",
     )
     SAVED_BY_GRAPH = (
         "saved_by_graph",
@@ -276,13 +341,29 @@ class AllocatorHistory:
     requested_bytes: Column = ()
     stream: Column = ()
     time_us: Column = ()  # wall clock
-    pool: Column = ()  # of CUDA graphs or the program; 0 for the allocator's own
+    # 0 for the allocator's own; above 0 of a CUDA graph; below 0 of the program, or of graphs to
+    # which it is given
+    pool: Column = ()
     stack: Column = ()  # index into ``MemoryRecord.stacks``, or ``NO_STACK``
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """Blocks that were allocated at one moment."""
+
+    device: Column = ()
+    address: Column = ()
+    size_bytes: Column = ()
+    stream: Column = ()
+    pool: Column = ()
+    # Empty where they were not read
+    requested_bytes: Column = ()
+    stack: Column = ()  # index into ``MemoryRecord.stacks``, or ``NO_STACK``
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """What the allocator had reserved at one moment."""
 
     device: Column = ()
     address: Column = ()
@@ -336,6 +417,9 @@ class AllocatorState:
     allocated_bytes: int
     peak_allocated_bytes: int  # since the program last reset it
     reserved_bytes: int
+    # By the driver, of all processes; 0 where it was not read
+    device_used_bytes: int = 0
+    device_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,9 +442,81 @@ class MemoryRecord:
     stacks: tuple[Column, ...] = ()  # indices of frames, innermost first
     base: Blocks = Blocks()  # when the recording began
     end: Blocks = Blocks()  # when it ended
+    base_segments: Segments = Segments()
+    end_segments: Segments = Segments()
+    graph_pools: Column = ()  # those that are known to be of torch.compile's CUDA graphs
+    awaiting: Blocks = Blocks()  # freed when it began, and a stream may still have used them
     owners: Owners = Owners()
     saved: SavedTensors = SavedTensors()
     holders: Holders = Holders()
     before: tuple[AllocatorState, ...] = ()
     after: tuple[AllocatorState, ...] = ()
     missing: tuple[str, ...] = ()  # what could not be recorded, in words
+
+
+@dataclass(frozen=True, slots=True)
+class AliveRow:
+    """What was alive when memory ran out, of one kind, line and owner."""
+
+    kind: MemoryKind
+    size_bytes: int
+    requested_bytes: int  # of it, before the allocator rounded up
+    blocks: int
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
+    module: str | None = None
+    kernel: str | None = None
+    owner: str | None = None
+    evidence: BirthEvidence | None = None
+    gap: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedRow:
+    """Memory of a device that no block in use has."""
+
+    kind: UnusedKind
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAllocation:
+    """The allocation that failed, and where."""
+
+    device: int
+    requested_bytes: int
+    largest_free_bytes: int  # the largest block that the allocator had free for it
+    stack: tuple[StackFrame, ...]  # of its thread, innermost first
+    purpose: str = ""  # what torch asks it for, where it is not the program's own
+    caller: tuple[StackFrame, ...] = ()  # of the main thread, if it is another
+    autograd_node: str = ""  # the node whose backward it is in
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
+    module: str | None = None
+    kernel: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """What was alive on a device when an allocation failed.
+
+    The rows add up to what the allocator had allocated, those and the unused ones to what it had
+    reserved; without those outside of it.
+    """
+
+    time_ns: int  # wall clock
+    process: int
+    rank: int
+    number: int  # of this process, from 1
+    failed: FailedAllocation
+    state: AllocatorState
+    alive: tuple[AliveRow, ...]  # the largest first
+    unused: tuple[UnusedRow, ...]
+    command: tuple[str, ...] = ()
+    user_roots: tuple[str, ...] = ()
+    library_roots: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # what could not be told, in words

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 import profiler_ext
 from profiler_ext.memory.peak import AliveBlock, peaks_of
+from profiler_ext.profiling import holders
 from profiler_ext.records.memory import LifeEvidence, LifeReason, MemoryKind
 from profiler_ext.records.provenance import is_view_op
 from profiler_ext.sessions.session import Session
@@ -70,7 +71,8 @@ def blocks(session: Session) -> tuple[AliveBlock, ...]:
 
 
 def saved(session: Session) -> list[AliveBlock]:
-    return [each for each in blocks(session) if each.kind is MemoryKind.SAVED]
+    kinds = (MemoryKind.SAVED, MemoryKind.BATCH)
+    return [each for each in blocks(session) if each.kind in kinds]
 
 
 def needs(session: Session) -> Counter[tuple[int, str]]:
@@ -171,3 +173,29 @@ def test_a_compiled_forwards_values_are_needed_by_those_that_read_them(
         if need.place.graph is not None
     )
     assert found == expected
+
+
+class Holding:
+    """Holds a tensor in each way that the collector of Python can see."""
+
+    def __init__(self) -> None:
+        self.attribute = torch.ones(3)
+        self.table = {"key": [torch.ones(4)]}
+
+
+def test_the_collector_names_attributes_containers_and_closures() -> None:
+    holding, closed_over = Holding(), torch.ones(5)
+
+    def reader() -> torch.Tensor:
+        return closed_over
+
+    tensors = [holding.attribute, holding.table["key"][0], closed_over]
+    found = holders.Referrers([id(each) for each in tensors]).found()
+    names = {each.tensor.numel(): each.name for each in found if "tensors" not in each.name}
+    function = "test_the_collector_names_attributes_containers_and_closures.<locals>.reader"
+    assert reader is not None
+    assert names == {
+        3: "Holding.attribute",
+        4: "Holding.table['key'][0]",
+        5: f"closed_over of {function}",
+    }

@@ -109,7 +109,7 @@ def _fits(block: AliveBlock, size_bytes: int) -> bool:
 def test_sizes_are_those_that_the_line_makes(name: str) -> None:
     for peak in peaks(name):
         lined = [each for each in peak.blocks if each.place.line is not None]
-        assert len(lined) == {"gpt_eager": 96, "gpt_compiled": 88}[name]
+        assert len(lined) == {"gpt_eager": 96, "gpt_compiled": 89}[name]
         for block in lined:
             assert block.place.line is not None and block.place.file is not None
             assert block.place.file.endswith("memory47_program.py")

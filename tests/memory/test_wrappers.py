@@ -86,5 +86,13 @@ def test_names_of_one_memory_are_views_and_reuses() -> None:
     ]
 
 
+def test_what_is_only_checked_is_not_used() -> None:
+    checked = "    assert_size_stride(tangents_1, (8, 4), (4, 1))\n    del tangents_1\n"
+    text = REUSES.replace("    buf0 =", f"{checked}    buf0 =")
+    text += "def benchmark_compiled_module(args):\n    return [tangents_1]\n"
+    used = Wrapper(text).used
+    assert {"primals_1", "mm", "buf0", "buf2"} < used and "tangents_1" not in used
+
+
 def test_text_that_is_no_python_has_no_statements() -> None:
     assert Wrapper("void inductor_entry_impl() {").statements == []
