@@ -16,7 +16,7 @@ from profiler_ext.exporters.html.elements import tag, text
 from profiler_ext.exporters.html.sites import ABSENT, Pool
 from profiler_ext.exporters.html.slices import rank_number, selectable_ranks
 from profiler_ext.exporters.html.timeline import steps_shown
-from profiler_ext.exporters.views.formatting import memory_gap_text, memory_label
+from profiler_ext.exporters.views.formatting import memory_gap_text, memory_label, reserved_text
 from profiler_ext.exporters.views.summary import peak_texts, records
 from profiler_ext.memory.over_time import StepMemory, highest, memory_of_steps
 from profiler_ext.printable import printable
@@ -91,6 +91,7 @@ def _step(
         "bytes": sums.T.tolist(),
         "phases": _phases(memory),
         "rows": [_row(row, analysis, texts, line_number) for row in rows[:most]],
+        "reserved": printable(reserved_text(rows[0])) if rows else "",
         "rest": _rest(rows[most:]),
     }
 

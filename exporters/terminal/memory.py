@@ -15,6 +15,7 @@ from profiler_ext.exporters.views.formatting import (
     path_end,
     peak_text,
     percent_text,
+    reserved_text,
     size_text,
     start,
 )
@@ -52,7 +53,7 @@ def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
         Text(heading, style="bold"),
         Text(),
         _table(drawing, kinds, total, "kind", [MemoryKind(name).label for name, _ in kinds], []),
-        *([Text(reserved)] if (reserved := _reserved_text(rows[0])) else []),
+        *([Text(reserved)] if (reserved := reserved_text(rows[0])) else []),
         Text(),
         _table(
             drawing,
@@ -75,26 +76,6 @@ def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
         ),
         Text(),
     ]
-
-
-def _reserved_text(row: Row) -> str:
-    """Return what is reserved at a peak besides its blocks, and what is outside the allocator."""
-    if row["at_reserved_bytes"] is None:
-        return ""
-    parts = {
-        UnusedKind.GRAPH_POOLS: row["at_pools_bytes"],
-        UnusedKind.FRAGMENTS: row["at_fragments_bytes"],
-        UnusedKind.CACHED: row["at_cached_bytes"],
-        UnusedKind.AWAITING: row["at_awaiting_bytes"],
-    }
-    besides = ", ".join(f"{size_text(size)} {kind.label}" for kind, size in parts.items() if size)
-    outside, rounding = row["at_outside_bytes"], row["at_rounding_bytes"]
-    return (
-        f"Reserved then: {size_text(row['at_reserved_bytes'])}"
-        + (f", of it {besides}" if besides else "")
-        + (f", {size_text(rounding)} rounding" if rounding else "")
-        + (f"; {size_text(outside)} {UnusedKind.OUTSIDE.label}" if outside else "")
-    )
 
 
 def _sums(rows: Iterable[Row], key: Callable[[Row], str]) -> list[tuple[str, list[Row]]]:

@@ -21,7 +21,7 @@ from profiler_ext.printable import printable
 from profiler_ext.records import vocabulary
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.memory import MemoryGap, MemoryKind
+from profiler_ext.records.memory import MemoryGap, MemoryKind, UnusedKind
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.recording import Settings
 
@@ -228,6 +228,26 @@ def peak_text(row: Mapping[str, Any], peak_bytes: int, settings: Settings) -> st
     file, phase = row["at_file"], vocabulary.Phase(row["at_phase"]).label
     place = "" if file is None else f" at {short_path(file, settings)}:{row['at_line']}"
     return f"Peak of {device}: {size} in step {row['step']}, {phase}{place}"
+
+
+def reserved_text(row: Mapping[str, Any]) -> str:
+    """Return what is reserved at a peak besides its blocks, and what is outside the allocator."""
+    if row["at_reserved_bytes"] is None:
+        return ""
+    parts = {
+        UnusedKind.GRAPH_POOLS: row["at_pools_bytes"],
+        UnusedKind.FRAGMENTS: row["at_fragments_bytes"],
+        UnusedKind.CACHED: row["at_cached_bytes"],
+        UnusedKind.AWAITING: row["at_awaiting_bytes"],
+    }
+    besides = ", ".join(f"{size_text(size)} {kind.label}" for kind, size in parts.items() if size)
+    outside, rounding = row["at_outside_bytes"], row["at_rounding_bytes"]
+    return (
+        f"Reserved then: {size_text(row['at_reserved_bytes'])}"
+        + (f", of it {besides}" if besides else "")
+        + (f", {size_text(rounding)} rounding" if rounding else "")
+        + (f"; {size_text(outside)} {UnusedKind.OUTSIDE.label}" if outside else "")
+    )
 
 
 def memory_label(row: Mapping[str, Any], settings: Settings) -> str:

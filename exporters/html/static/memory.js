@@ -52,12 +52,13 @@ class MemoryView {
       this.steps.map((step, at) => element("option", { value: String(at) }, step.name())));
     this.legend = element("p", { class: "legend" });
     this.chart = new MemoryChart(this);
+    this.reserved = element("p", { class: "quiet" });
     this.box = element("div", {});
     this.flame = new MemoryFlame(this);
     this.table = memoryTable(this);
     this.rest = element("p", { class: "quiet" });
     this.root = element("div", { class: "memory" }, element("p", { class: "tools" }, element("label", {}, "shown: ", this.chooser)), this.legend,
-      this.chart.root, this.box, element("h3", {}, "What is alive at the peak, and what the step allocates"), this.table.root, this.rest);
+      this.chart.root, this.reserved, this.box, element("h3", {}, "What is alive at the peak, and what the step allocates"), this.table.root, this.rest);
   }
 
   get rows() {
@@ -83,6 +84,7 @@ class MemoryView {
   drawAll() {
     const [left, bytes] = this.step.rest;
     this.rest.textContent = left ? `${countText(left, "more row")} with ${sizeText(bytes)} at the peak: by_memory.csv has them` : "";
+    this.reserved.textContent = this.step.reserved;
     this.writeLegend();
     this.chart.draw();
     this.flame.draw();
