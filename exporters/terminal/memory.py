@@ -19,7 +19,7 @@ from profiler_ext.exporters.views.formatting import (
     size_text,
     start,
 )
-from profiler_ext.records.memory import LifeReason, MemoryKind, UnusedKind
+from profiler_ext.records.memory import LifeReason, MemoryKind
 
 _SIZE, _PART, _BLOCKS = 9, 6, 6
 
