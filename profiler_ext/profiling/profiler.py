@@ -47,7 +47,8 @@ from profiler_ext.records.recording import CapturedGraph, CaptureRecording, Reco
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.session_tables import SessionExplanations
 from profiler_ext.source_paths import user_roots
-from profiler_ext.torch_compat import patches, points, process, profilers
+from profiler_ext.torch_compat import points, process, profilers
+from profiler_ext.torch_compat.patches import Patch
 from profiler_ext.torch_compat.process import live_artifacts
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         guard = setup_guard.run("enable", _guard) or setup_guard
         self._unrecorded = guard.run("steps", UnrecordedSteps)
         self._called_modules = guard.run("called modules", CalledModules, switch, guard, self)
-        self._replays = patches.Patch(points.REPLAY, Ranges(self._open_replay), guard)
+        self._replays = Patch(points.REPLAY, Ranges(self._open_replay), guard)
         self._chooses_config = "experimental_config" not in torch_options
         if self._chooses_config:
             config = guard.run(THREADS, process.threads_config, are_all=not memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -68,12 +69,12 @@ class WarmupProfile:
 _lock = Lock()
 _capture: Capture | None = None
 _captured: CapturedGraphs | None = None
+_PROFILER = f"{__package__}.profiler"  # which imports this module
 
 
 def _new_capture_profile() -> CaptureProfile:
-    from profiler_ext.profiling.profiler import CapturedGraphProfile  # it imports this module
-
-    return CapturedGraphProfile()
+    made: CaptureProfile = import_module(_PROFILER).CapturedGraphProfile()
+    return made
 
 
 def enable(

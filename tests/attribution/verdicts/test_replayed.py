@@ -52,8 +52,9 @@ def _replayed(
 def _verdicts(recording: Recording) -> list[tuple[str | None, str, str]]:
     """Return op, evidence and gap of each launch, in order."""
     analysis = attribute(recording)
-    launches, of = analysis.launches, dict(
-        zip(analysis.shares.launch.tolist(), analysis.shares.place.tolist(), strict=True)
+    launches, of = (
+        analysis.launches,
+        dict(zip(analysis.shares.launch.tolist(), analysis.shares.place.tolist(), strict=True)),
     )
     return [
         (analysis.places[of[at]].aten_op, launches.evidence[at], launches.gap[at])
