@@ -9,7 +9,7 @@ those of its forward.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -17,7 +17,10 @@ from threading import get_ident
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.kineto.flow_events import cut
 from profiler_ext.kineto.names import CudaGraphMark, cuda_graph_mark, marked_cuda_graph
 from profiler_ext.kineto.recording import packed_capture
 from profiler_ext.records.recording import (
@@ -32,6 +35,7 @@ from profiler_ext.torch_compat.patches import installed
 from profiler_ext.torch_compat.profilers import USE
 
 HOOK = "CUDA graphs"
+_ENDS = (CudaGraphMark.BEGINS, CudaGraphMark.ENDS)
 LEARN_VARIABLE = "PROFILER_EXT_LEARN"
 """At 0 in the environment nothing is profiled before a recording, at 1 always."""
 
@@ -63,7 +67,7 @@ class _Capture:
 class _Recorded:
     """A recording in progress, and the graphs that are captured in it."""
 
-    profile: CaptureProfile
+    profile: CaptureProfile | None  # ``None`` where the program's steps are recorded meanwhile
     thread: int
     depth: int = 0
     captures: list[_Capture] = field(default_factory=list)
@@ -78,6 +82,7 @@ class CapturedGraphs:
         self._numbers = count()
         self._known: WeakKeyDictionary[Any, _Capture] = WeakKeyDictionary()
         self._recorded: _Recorded | None = None
+        self._within_steps: list[_Capture] = []
         self._hooks = ExitStack()
 
     def install(self) -> None:
@@ -98,7 +103,7 @@ class CapturedGraphs:
     def number(self, graph: Any) -> int | None:
         """Return the number of a CUDA graph whose capture was recorded."""
         known = self._known.get(graph)
-        return None if known is None or known.packed is None else known.number
+        return None if known is None or known.nodes is None else known.number
 
     def replayed_in(
         self, names: Iterable[str]
@@ -158,15 +163,21 @@ class CapturedGraphs:
         """Begin a recording, or go on with the one in progress; return whether there is one."""
         recorded = self._recorded
         if recorded is None:
-            wanted = self.is_wanted and os.environ.get(LEARN_VARIABLE) != "0"
-            if not wanted or USE.is_in_use:
-                return False
-            recorded = self._recorded = _Recorded(self._new_profile(), get_ident())
-            recorded.profile.start()
-        elif recorded.thread != get_ident():
+            recorded = self._recorded = self._begun()
+        if recorded is None or recorded.thread != get_ident():
             return False
         recorded.depth += 1
         return True
+
+    def _begun(self) -> _Recorded | None:
+        if USE.is_used_by_us and process.profiler_is_on():
+            return _Recorded(None, get_ident())
+        wanted = self.is_wanted and os.environ.get(LEARN_VARIABLE) != "0"
+        if not wanted or USE.is_in_use:
+            return None
+        profile = self._new_profile()
+        profile.start()
+        return _Recorded(profile, get_ident())
 
     def _close(self) -> None:
         """End the recording, once everything that it was begun for has ended."""
@@ -177,10 +188,30 @@ class CapturedGraphs:
         if recorded.depth:
             return
         self._recorded = None
+        if recorded.profile is None:
+            self._within_steps += recorded.captures
+            return
         recorded.profile.stop()
-        recording = recorded.profile.recording
-        if recording is not None and recorded.captures:
-            own = replace(recording, graphs=(), compiles=(), generated=())
-            packed = packed_capture(own)
-            for capture in recorded.captures:
-                capture.packed = packed
+        if recorded.profile.recording is not None:
+            _pack(recorded.captures, recorded.profile.recording)
+
+    def keep(self, recording: Recording) -> None:
+        """Keep what a recording of the program's steps shows of the captures in it."""
+        captures, self._within_steps = self._within_steps, []
+        if not captures:
+            return
+        events = recording.trace.events
+        marks = [cuda_graph_mark(each.number, what) for each in captures for what in _ENDS]
+        rows = np.flatnonzero(events.name.where(*marks))
+        if len(rows):
+            begin_ns, end_ns = int(events.start_ns[rows].min()), int(events.end_of(rows).max())
+            during = (events.start_ns <= end_ns) & (events.end_ns >= begin_ns)
+            trace = cut(recording.trace, during, begin_ns, end_ns)
+            _pack(captures, replace(recording, trace=trace, gaps=()))
+
+
+def _pack(captures: Sequence[_Capture], recording: Recording) -> None:
+    if captures:
+        packed = packed_capture(replace(recording, graphs=(), compiles=(), generated=()))
+        for capture in captures:
+            capture.packed = packed

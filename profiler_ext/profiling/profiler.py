@@ -410,8 +410,10 @@ def _replayed_graphs(
     recording: Recording,
 ) -> tuple[tuple[CapturedGraph, ...], tuple[CaptureRecording, ...]]:
     captured = switch.captured_graphs()
-    names = recording.trace.events.name.strings
-    return ((), ()) if captured is None else captured.replayed_in(names)
+    if captured is None:
+        return (), ()
+    captured.keep(recording)
+    return captured.replayed_in(recording.trace.events.name.strings)
 
 
 def _is_late() -> bool:
