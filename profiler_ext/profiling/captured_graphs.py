@@ -35,6 +35,8 @@ from profiler_ext.torch_compat.patches import installed
 from profiler_ext.torch_compat.profilers import USE
 
 HOOK = "CUDA graphs"
+_MARGIN_NS = 100_000
+_NO_CORRELATION = -1
 _ENDS = (CudaGraphMark.BEGINS, CudaGraphMark.ENDS)
 LEARN_VARIABLE = "PROFILER_EXT_LEARN"
 """At 0 in the environment nothing is profiled before a recording, at 1 always."""
@@ -204,9 +206,15 @@ class CapturedGraphs:
         marks = [cuda_graph_mark(each.number, what) for each in captures for what in _ENDS]
         rows = np.flatnonzero(events.name.where(*marks))
         if len(rows):
-            begin_ns, end_ns = int(events.start_ns[rows].min()), int(events.end_of(rows).max())
+            # Calls are timed by another clock than marks, so one at an end may lie just outside.
+            begin_ns = int(events.start_ns[rows].min()) - _MARGIN_NS
+            end_ns = int(events.end_of(rows).max()) + _MARGIN_NS
             during = (events.start_ns <= end_ns) & (events.end_ns >= begin_ns)
-            trace = cut(recording.trace, during, begin_ns, end_ns)
+            launched = np.isin(
+                events.correlation.filled(0), events.correlation[during].compressed()
+            )
+            is_kept = during | (launched & ~np.ma.getmaskarray(events.correlation))
+            trace = cut(recording.trace, is_kept, begin_ns, end_ns)
             _pack(captures, replace(recording, trace=trace, gaps=()))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.names import (
     Category,
     CudaGraphMark,
-    cuda_graph_mark,
     marked_cuda_graph,
 )
 from profiler_ext.kineto.recording import unpacked_capture
@@ -197,47 +197,63 @@ def _with_nodes(
     calls: list[int] = []
     nodes: list[GraphNode] = []
     rows: dict[int, Ints] = {}
+    captured = _calls_by_graph(events, nesting)
     for graph in graphs:
-        own = _calls_of_capture(events, nesting, graph.number)
+        own = captured.get(graph.number, [])
         kinds = [graph.kinds[kind] for kind in graph.nodes.tolist()]
-        if own is None or not _are_of_nodes(events, nesting, own, kinds):
+        if not _are_of_nodes(events, nesting, own, kinds):
             continue
         rows[graph.number] = len(events) + len(calls) + np.arange(len(own))
-        calls += own.tolist()
+        calls += own
         nodes += kinds
     complete = _with_launches(events, np.array(calls, dtype=np.int64), nodes)
     return replace(recording, trace=replace(recording.trace, events=complete)), rows
 
 
-def _calls_of_capture(events: Events, nesting: Nesting, number: int) -> Ints | None:
-    """Return the launch calls of a capture, those that became nodes."""
-    ends = []
-    for what in (CudaGraphMark.BEGINS, CudaGraphMark.ENDS):
-        name = cuda_graph_mark(number, what)
-        found = np.flatnonzero(events.name.where(name))
-        if len(found) != 1:
-            return None
-        ends.append(int(events.start_ns[found[0]]))
+def _calls_by_graph(events: Events, nesting: Nesting) -> dict[int, list[int]]:
+    """Return the launch calls that became nodes, by the graph that was captured meanwhile."""
+    spans = _capture_spans(events)
     calls = find_launch_calls(events, nesting).event
-    start_ns = events.start_ns[calls]
-    calls = calls[(start_ns >= ends[0]) & (start_ns <= ends[1])]
     # What has run is of a stream that was not captured.
     on_device = flag_rows(events.category, classify.is_device_work)
     ran = events.correlation[on_device].compressed()
     correlation = events.correlation[calls].filled(NO_ROW)
-    calls = calls[~np.isin(correlation, ran)]
     # A driver's call within a runtime's has the same correlation: it is a part of it.
-    first = np.unique(events.correlation[calls].filled(NO_ROW), return_index=True)[1]
-    return calls[np.sort(first)]
+    is_first = np.zeros(len(calls), dtype=np.bool_)
+    is_first[np.unique(correlation, return_index=True)[1]] = True
+    calls = calls[is_first & ~np.isin(correlation, ran)]
+    # Calls are timed by another clock than marks, so one at an end may lie just outside.
+    between = [(end + begin) // 2 for (_, _, end), (_, begin, _) in pairwise(spans)]
+    at = np.searchsorted(np.array(between, dtype=np.int64), events.start_ns[calls])
+    owned: dict[int, list[int]] = {number: [] for number, _, _ in spans}
+    for call, span in zip(calls.tolist(), at.tolist(), strict=True):
+        if spans:
+            owned[spans[span][0]].append(call)
+    return owned
+
+
+def _capture_spans(events: Events) -> list[tuple[int, int, int]]:
+    """Return the number, begin and end of each capture, in order of time."""
+    times: dict[CudaGraphMark, dict[int, int]] = {CudaGraphMark.BEGINS: {}, CudaGraphMark.ENDS: {}}
+    for what, known in times.items():
+        numbers = [marked_cuda_graph(name, what) for name in events.name.strings]
+        is_mark = np.array([number is not None for number in numbers], dtype=np.bool_)
+        for row in np.flatnonzero(is_mark[events.name.codes]).tolist():
+            known[numbers[events.name.codes[row]] or 0] = int(events.start_ns[row])
+    begins, ends = times.values()
+    return sorted(
+        ((number, begin, ends[number]) for number, begin in begins.items() if number in ends),
+        key=lambda span: span[1],
+    )
 
 
 def _are_of_nodes(
-    events: Events, nesting: Nesting, calls: Ints, nodes: Sequence[GraphNode]
+    events: Events, nesting: Nesting, calls: Sequence[int], nodes: Sequence[GraphNode]
 ) -> bool:
     """Tell whether each call launches what its node runs, as far as the trace shows it."""
     if len(calls) != len(nodes):
         return False
-    for call, node in zip(calls.tolist(), nodes, strict=True):
+    for call, node in zip(calls, nodes, strict=True):
         if _WORDS[Category(node.category)] not in events.name[call]:
             return False
         around = int(nesting.parent[call])
