@@ -38,6 +38,7 @@ from profiler_ext.records.events import (
     MaskedInts,
     Thread,
     flag_rows,
+    ranks,
 )
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.gaps import GapReason
@@ -65,9 +66,10 @@ class Attributed(NamedTuple):
 class _Graph(NamedTuple):
     """A graph whose capture is attributed."""
 
-    kinds: Mapping[tuple[str, str], int]  # what nodes run, by name and category
+    by_name: Ints  # for each name of the trace, the kind of the nodes that run such a kernel
+    by_category: Ints  # for each category, the kind of the nodes that copy or fill
     order: NodeOrder
-    outcomes: Sequence[LaunchAttribution]  # of each node
+    numbers: Ints  # of each node, the number of its verdict
 
 
 class ReplayAttributor:
@@ -87,6 +89,7 @@ class ReplayAttributor:
         self._attribute = attribute
         self._graphs: dict[int, _Graph | None] = {}
         self._mark = _marks(enclosing)
+        self._captures = {each.number: each.capture for each in recording.cuda_graphs}
 
     def attribute_launches(self, launches: Ints) -> None:
         """Give the launches of replays their verdicts; others stay without one."""
@@ -106,24 +109,25 @@ class ReplayAttributor:
         events, rows = self._events, self._enqueued.event[launches]
         mark = int(self._mark[self._enqueued.call[launches[0]]])
         number = marked_cuda_graph(events.name[mark], CudaGraphMark.REPLAYS)
-        known = {each.number: each for each in self._recording.cuda_graphs}
-        if number not in known:
+        if number not in self._captures:
             return
         if number not in self._graphs:
-            self._graphs |= self._attributed(known[number].capture)
+            self._graphs |= self._attributed(self._captures[number])
         graph = self._graphs[number]
         if graph is None:
-            nodes = np.full(len(rows), DIFFERS)
+            nodes, numbers = np.full(len(rows), DIFFERS), rows
         else:
-            kinds = [graph.kinds.get(_kind(events, row), NO_ROW) for row in rows.tolist()]
+            kinds = graph.by_name[events.name.codes[rows]]
+            other = graph.by_category[events.category.codes[rows]]
+            is_kernel = events.category.where(Category.KERNEL)[rows]
             times = events.start_ns[rows], events.end_of(rows)
-            nodes = graph.order.match(Replay(np.array(kinds, dtype=np.int64), *times))
-        outcomes = [self._outcome(graph, *each) for each in zip(nodes, rows, strict=True)]
-        self._table.assign(launches, np.array([self._table.number(each) for each in outcomes]))
+            nodes = graph.order.match(Replay(np.where(is_kernel, kinds, other), *times))
+            numbers = take(graph.numbers, np.maximum(nodes, NO_ROW), NO_ROW)
+        for at in np.flatnonzero(nodes < 0).tolist():
+            numbers[at] = self._table.number(self._gap(int(nodes[at]), int(rows[at])))
+        self._table.assign(launches, numbers)
 
-    def _outcome(self, graph: _Graph | None, node: int, row: int) -> LaunchAttribution:
-        if graph is not None and node >= 0:
-            return graph.outcomes[node]
+    def _gap(self, node: int, row: int) -> LaunchAttribution:
         reason = GapReason.REPLAY_DIFFERS if node == DIFFERS else GapReason.REPLAY_BRANCHES
         place = self._places.add(gap_place(reason, Phase.OTHER))
         name, category = self._events.name[row], self._events.category[row]
@@ -152,12 +156,20 @@ class ReplayAttributor:
     ) -> _Graph | None:
         if rows is None:
             return None
-        distinct = [self._moved(each, attributed.places) for each in attributed.table.distinct]
-        numbers = attributed.table.spread_rows(range(len(distinct)))
-        own = numbers[[launch_of[row] for row in rows.tolist()]]
-        kinds = {(each.name, each.category): at for at, each in enumerate(graph.kinds)}
-        order = NodeOrder(graph.nodes, graph.edges, own)
-        return _Graph(kinds, order, [distinct[number] for number in own.tolist()])
+        distinct = attributed.table.distinct
+        own = attributed.table.spread_rows(range(len(distinct)))
+        used, of_used = ranks(own[[launch_of[row] for row in rows.tolist()]])
+        moved = (self._moved(distinct[each], attributed.places) for each in used.tolist())
+        numbers = np.array([self._table.number(each) for each in moved], dtype=np.int64)[of_used]
+        names_of, categories = self._events.name.strings, self._events.category.strings
+        kernels = {n.name: at for at, n in enumerate(graph.kinds) if n.category == Category.KERNEL}
+        others = {n.category: at for at, n in enumerate(graph.kinds) if not n.name}
+        return _Graph(
+            np.array([kernels.get(name, NO_ROW) for name in names_of], dtype=np.int64),
+            np.array([others.get(each, NO_ROW) for each in categories], dtype=np.int64),
+            NodeOrder(graph.nodes, graph.edges, numbers),
+            numbers,
+        )
 
     def _moved(self, outcome: LaunchAttribution, places: Sequence[Place]) -> LaunchAttribution:
         """Return a verdict of the capture's recording as one of this recording."""
@@ -180,12 +192,6 @@ def _marks(enclosing: EnclosingRanges) -> Ints:
         return marked_cuda_graph(name, CudaGraphMark.REPLAYS) is not None
 
     return enclosing.nesting.nearest(flag_rows(enclosing.events.name, is_replay)).astype(np.int64)
-
-
-def _kind(events: Events, row: int) -> tuple[str, str]:
-    """Return what a device event ran, as nodes are named: copies and memsets have no name."""
-    category = events.category[row]
-    return (events.name[row] if category == Category.KERNEL else "", category)
 
 
 def _with_nodes(
