@@ -89,6 +89,7 @@ class ReplayAttributor:
         self._attribute = attribute
         self._graphs: dict[int, _Graph | None] = {}
         self._mark = _marks(enclosing)
+        self._is_kernel = self._events.category.where(Category.KERNEL)
         self._captures = {each.number: each.capture for each in recording.cuda_graphs}
 
     def attribute_launches(self, launches: Ints) -> None:
@@ -119,7 +120,7 @@ class ReplayAttributor:
         else:
             kinds = graph.by_name[events.name.codes[rows]]
             other = graph.by_category[events.category.codes[rows]]
-            is_kernel = events.category.where(Category.KERNEL)[rows]
+            is_kernel = self._is_kernel[rows]
             times = events.start_ns[rows], events.end_of(rows)
             nodes = graph.order.match(Replay(np.where(is_kernel, kinds, other), *times))
             numbers = take(graph.numbers, np.maximum(nodes, NO_ROW), NO_ROW)
