@@ -111,6 +111,17 @@ def unpacked_capture(capture: CaptureRecording) -> Recording:
     return _recording_of(Path("the capture of a CUDA graph"), document)
 
 
+def without_source(recording: Recording) -> Recording:
+    """Return a recording without source text, and so what was recorded during captures.
+
+    Raises:
+        TraceError: What a file holds of a capture is no recording.
+        ValueError: It cannot be unpacked.
+    """
+    captures = (stored.without_source(unpacked_capture(each)) for each in recording.captures)
+    return replace(stored.without_source(recording), captures=tuple(map(packed_capture, captures)))
+
+
 def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
     """Write a Kineto trace; raises OutputError."""
     with file_io.replacing(path) as file, _compressed(path, file) as out:

@@ -26,6 +26,7 @@ from profiler_ext.errors import (
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.hook_protocols import Ends, Ranges
 from profiler_ext.kineto.names import CudaGraphMark, cuda_graph_mark
+from profiler_ext.kineto.recording import with_valid_utf8
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.assembly import (
     GRAPHS,
@@ -34,6 +35,7 @@ from profiler_ext.profiling.assembly import (
     learn_callback,
     settings_of_process,
     source_roots,
+    with_cells,
     with_texts,
 )
 from profiler_ext.profiling.captured_graphs import HOOK as CUDA_GRAPHS
@@ -399,8 +401,11 @@ class CapturedGraphProfile(profile):
 
     def _on_cycle_end(self, _: torch.profiler.profile) -> None:
         if self.has_trace:
-            self.recording = self._guard.run(CUDA_GRAPHS, self._made_recording)
+            self.recording = self._guard.run(CUDA_GRAPHS, self._named_recording)
         self._guard.run(GRAPHS, self._release)
+
+    def _named_recording(self) -> Recording:
+        return with_valid_utf8(with_cells(self._made_recording(), self._guard))
 
     def refuse(self, error: ProfilerExtError) -> None:
         """Stay silent: the replays are a gap."""

@@ -123,3 +123,15 @@ def test_graphs_that_are_gone_are_forgotten() -> None:
     assert captured.number(graph) == 0
     del graph
     assert not captured.replayed_in(["profiler_ext: cuda graph 0 replays"])[0]
+
+
+@pytest.mark.usefixtures("capture")
+def test_a_session_without_source_has_captures_without_it() -> None:
+    """The capture's recording keeps where its lines are, and not their text."""
+    graph = _captured()
+    options = {"activities": [torch.profiler.ProfilerActivity.CPU], "source": False}
+    with profiler_ext.profile(**options) as profile:  # type: ignore[arg-type]
+        graph.replay()
+    (capture,) = profile.session.recording.captures
+    python = unpacked_capture(capture).python
+    assert python is None or {position.code for position in python.positions} == {None}
