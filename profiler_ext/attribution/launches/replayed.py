@@ -208,7 +208,9 @@ def _with_nodes(
     for graph in graphs:
         own = captured.get(graph.number, [])
         kinds = [graph.kinds[kind] for kind in graph.nodes.tolist()]
-        if not _are_of_nodes(events, nesting, own, kinds):
+        # Nodes are in the order of their calls: each waits for earlier ones only.
+        is_in_order = bool((graph.edges[:, 0] < graph.edges[:, 1]).all())
+        if not is_in_order or not _are_of_nodes(events, nesting, own, kinds):
             continue
         rows[graph.number] = len(events) + len(calls) + np.arange(len(own))
         calls += own

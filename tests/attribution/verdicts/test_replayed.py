@@ -39,12 +39,13 @@ def _replayed(
     nodes: Sequence[GraphNode] = _NODES,
     captured: Recording | None = None,
     marked: int = 0,
+    edges: Sequence[tuple[int, int]] = _CHAIN,
 ) -> Recording:
     line = Timeline()
     with line.range(cuda_graph_mark(marked, CudaGraphMark.REPLAYS)):
         line.replay(*ran)
     line.op("aten::relu", "relu")
-    graph = captured_graph(0, 0, nodes, _CHAIN)
+    graph = captured_graph(0, 0, nodes, edges)
     capture = packed_capture(captured or _captured())
     return replace(line.recording(), cuda_graphs=(graph,), captures=(capture,))
 
@@ -109,6 +110,12 @@ def test_calls_that_are_not_those_of_the_nodes_attribute_nothing(
 ) -> None:
     """Of a capture with other calls than nodes it is not known which is which."""
     verdicts = _verdicts(_replayed(*_RAN, nodes=nodes))
+    assert {gap for _, _, gap in verdicts[:4]} == {GapReason.REPLAY_DIFFERS}
+
+
+def test_nodes_in_another_order_than_their_calls_attribute_nothing() -> None:
+    """A node that waits for a later one was captured after it."""
+    verdicts = _verdicts(_replayed(*_RAN, edges=((0, 1), (2, 1), (2, 3))))
     assert {gap for _, _, gap in verdicts[:4]} == {GapReason.REPLAY_DIFFERS}
 
 
