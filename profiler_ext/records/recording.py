@@ -211,6 +211,7 @@ class GraphNode:
 
     name: str  # a kernel's, as Kineto writes it; ``""`` for a copy or a memset
     category: str  # Kineto's
+    shape: tuple[int, ...] = ()  # a kernel's grid and block
 
 
 @dataclass(frozen=True, slots=True)

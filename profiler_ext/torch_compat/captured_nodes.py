@@ -29,7 +29,8 @@ _Handle = ctypes.c_void_p
 class _KernelParameters(ctypes.Structure):
     _fields_ = (
         ("function", _Handle),
-        ("launch_shape", ctypes.c_uint * 7),
+        ("shape", ctypes.c_uint * 6),  # grid and block
+        ("shared_bytes", ctypes.c_uint),
         ("kernel_parameters", _Handle),
         ("extra", _Handle),
         ("kernel", _Handle),
@@ -149,18 +150,17 @@ def _node(driver: Any, handle: int) -> GraphNode | None:
     category = _CATEGORIES.get(kind.value)
     if category is None:
         return None
-    name = _kernel_name(driver, handle) if kind.value == _KERNEL else ""
-    return GraphNode(name, category)
+    return _kernel(driver, handle) if kind.value == _KERNEL else GraphNode("", category)
 
 
-def _kernel_name(driver: Any, handle: int) -> str:
+def _kernel(driver: Any, handle: int) -> GraphNode:
     parameters, name = _KernelParameters(), ctypes.c_char_p()
     _check(driver.cuGraphKernelNodeGetParams_v2(_Handle(handle), ctypes.byref(parameters)))
     if parameters.function:
         _check(driver.cuFuncGetName(ctypes.byref(name), _Handle(parameters.function)))
     else:
         _check(driver.cuKernelGetName(ctypes.byref(name), _Handle(parameters.kernel)))
-    return _demangled(name.value or b"")
+    return GraphNode(_demangled(name.value or b""), Category.KERNEL, tuple(parameters.shape))
 
 
 @functools.cache

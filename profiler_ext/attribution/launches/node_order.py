@@ -2,7 +2,8 @@
 
 A node starts after those that it waits for, so equal nodes that wait for each other run in their
 order. Of equal nodes in branches side by side the times of what is known before and after them must
-leave one possibility.
+leave one possibility, or the stream: a branch without forks runs in one, as what is known of it
+shows.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Replay(NamedTuple):
     kinds: Ints  # as the nodes' kinds are numbered, ``NO_ROW`` for one that the graph lacks
     start_ns: Ints
     end_ns: Ints
+    streams: Ints
 
 
 class NodeOrder:
@@ -41,6 +43,7 @@ class NodeOrder:
         self._kinds, self._outcomes = kinds, outcomes
         self._before: Mapping[int, list[int]] = _grouped((b, a) for a, b in edges.tolist())
         self._after: Mapping[int, list[int]] = _grouped(edges.tolist())
+        self._branch = _branches(len(kinds), self._before, self._after)
         self._by_kind = np.argsort(kinds, kind="stable")
         self._count = np.bincount(kinds, minlength=int(kinds.max(initial=-1)) + 1)
         self._groups = () if self._is_chain() else tuple(self._side_by_side())
@@ -94,9 +97,11 @@ class NodeOrder:
         times = _Times(replay, self._before, self._after, event_of)
         if not times.are_in_order() or any(len(each) > _MAX_GROUP for each in self._groups):
             return nodes
-        while decided := times.decided(candidates):
+        streams = _Streams(replay.streams.tolist(), self._branch)
+        while decided := times.decided(candidates) or streams.decided(candidates, event_of):
             for at, node in decided:
                 nodes[at] = node
+                event_of[node] = at
         return nodes
 
 
@@ -128,16 +133,12 @@ class _Times:
         """Return the events that only one node is left for, and take both out."""
         for at, nodes in candidates.items():
             nodes -= {node for node in nodes if not self._is_possible(at, node)}
-        decided = [(at, *nodes) for at, nodes in candidates.items() if len(nodes) == 1]
+        decided = [(at, next(iter(n))) for at, n in candidates.items() if len(n) == 1]
         if len({node for _, node in decided}) < len(decided):
             candidates.clear()  # two events of one node: the times cannot be trusted
             return []
-        for at, node in decided:
-            del candidates[at]
-            self._event_of[node] = at
-            for nodes in candidates.values():
-                nodes.discard(node)
-        return [(at, node) for at, node in decided]
+        _take_out(candidates, decided)
+        return decided
 
     def _is_possible(self, at: int, node: int) -> bool:
         known = self._event_of
@@ -147,6 +148,53 @@ class _Times:
         return all(self._end[each] <= began for each in before) and all(
             self._start[each] >= ended for each in after
         )
+
+
+class _Streams:
+    """The streams of events, and the branch of each node."""
+
+    def __init__(self, stream: Sequence[int], branch: Sequence[int]) -> None:
+        self._stream, self._branch = stream, branch
+
+    def decided(
+        self, candidates: dict[int, set[int]], event_of: Mapping[int, int]
+    ) -> list[tuple[int, int]]:
+        """Return the events that the streams of known ones decide, and take them out."""
+        stream_of: dict[int, set[int]] = defaultdict(set)
+        for node, at in event_of.items():
+            stream_of[self._branch[node]].add(self._stream[at])
+        if any(len(streams) > 1 for streams in stream_of.values()):
+            return []  # a branch is not in one stream
+        decided: list[tuple[int, int]] = []
+        for at, nodes in candidates.items():
+            alike = [each for each in candidates if candidates[each] == nodes]
+            own = [each for each in alike if self._stream[each] == self._stream[at]]
+            here = {self._stream[at]}
+            there = sorted(n for n in nodes if stream_of.get(self._branch[n]) == here)
+            is_one = len({self._branch[node] for node in there}) == 1
+            if is_one and len(own) == len(there) and len(alike) == len(nodes):
+                decided.append((at, there[sorted(own).index(at)]))
+        _take_out(candidates, decided)
+        return decided
+
+
+def _take_out(candidates: dict[int, set[int]], decided: Sequence[tuple[int, int]]) -> None:
+    for at, _ in decided:
+        del candidates[at]
+    for nodes in candidates.values():
+        nodes -= {node for _, node in decided}
+
+
+def _branches(
+    count: int, before: Mapping[int, list[int]], after: Mapping[int, list[int]]
+) -> list[int]:
+    """Number nodes, equal where they follow each other without a fork or a join."""
+    branch: list[int] = []
+    for at in range(count):
+        source = before.get(at, [])
+        follows = len(source) == 1 and source[0] < at and len(after[source[0]]) == 1
+        branch.append(branch[source[0]] if follows else at)
+    return branch
 
 
 def _grouped(pairs: Iterator[tuple[int, int]] | Sequence[Sequence[int]]) -> dict[int, list[int]]:

@@ -6,11 +6,13 @@ nodes as launches, is attributed as any other, and each replayed launch has the 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise, takewhile
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from profiler_ext.attribution.enclosing import EnclosingRanges
@@ -37,7 +39,9 @@ from profiler_ext.records.events import (
     Ints,
     MaskedInts,
     Thread,
+    first_rows,
     flag_rows,
+    numbered,
     ranks,
 )
 from profiler_ext.records.evidence import SiteEvidence
@@ -66,8 +70,7 @@ class Attributed(NamedTuple):
 class _Graph(NamedTuple):
     """A graph whose capture is attributed."""
 
-    by_name: Ints  # for each name of the trace, the kind of the nodes that run such a kernel
-    by_category: Ints  # for each category, the kind of the nodes that copy or fill
+    kinds: Ints  # for each of what replays ran, the kind of the nodes that run it
     order: NodeOrder
     numbers: Ints  # of each node, the number of its verdict
 
@@ -89,7 +92,7 @@ class ReplayAttributor:
         self._attribute = attribute
         self._graphs: dict[int, _Graph | None] = {}
         self._mark = _marks(enclosing)
-        self._is_kernel = self._events.category.where(Category.KERNEL)
+        self._ran, self._what_ran = _what_ran(self._events, enqueued.event)
         self._captures = {each.number: each.capture for each in recording.cuda_graphs}
 
     def attribute_launches(self, launches: Ints) -> None:
@@ -118,11 +121,9 @@ class ReplayAttributor:
         if graph is None:
             nodes, numbers = np.full(len(rows), DIFFERS), rows
         else:
-            kinds = graph.by_name[events.name.codes[rows]]
-            other = graph.by_category[events.category.codes[rows]]
-            is_kernel = self._is_kernel[rows]
-            times = events.start_ns[rows], events.end_of(rows)
-            nodes = graph.order.match(Replay(np.where(is_kernel, kinds, other), *times))
+            kinds, streams = graph.kinds[self._ran[launches]], events.stream[rows].filled(0)
+            replay = Replay(kinds, events.start_ns[rows], events.end_of(rows), streams)
+            nodes = graph.order.match(replay)
             numbers = take(graph.numbers, np.maximum(nodes, NO_ROW), NO_ROW)
         for at in np.flatnonzero(nodes < 0).tolist():
             numbers[at] = self._table.number(self._gap(int(nodes[at]), int(rows[at])))
@@ -162,15 +163,9 @@ class ReplayAttributor:
         used, of_used = ranks(own[[launch_of[row] for row in rows.tolist()]])
         moved = (self._moved(distinct[each], attributed.places) for each in used.tolist())
         numbers = np.array([self._table.number(each) for each in moved], dtype=np.int64)[of_used]
-        names_of, categories = self._events.name.strings, self._events.category.strings
-        kernels = {n.name: at for at, n in enumerate(graph.kinds) if n.category == Category.KERNEL}
-        others = {n.category: at for at, n in enumerate(graph.kinds) if not n.name}
-        return _Graph(
-            np.array([kernels.get(name, NO_ROW) for name in names_of], dtype=np.int64),
-            np.array([others.get(each, NO_ROW) for each in categories], dtype=np.int64),
-            NodeOrder(graph.nodes, graph.edges, numbers),
-            numbers,
-        )
+        known = {node: at for at, node in enumerate(graph.kinds)}
+        kinds = np.array([known.get(each, NO_ROW) for each in self._what_ran], dtype=np.int64)
+        return _Graph(kinds, NodeOrder(graph.nodes, graph.edges, numbers), numbers)
 
     def _moved(self, outcome: LaunchAttribution, places: Sequence[Place]) -> LaunchAttribution:
         """Return a verdict of the capture's recording as one of this recording."""
@@ -195,6 +190,20 @@ def _marks(enclosing: EnclosingRanges) -> Ints:
     return enclosing.nesting.nearest(flag_rows(enclosing.events.name, is_replay)).astype(np.int64)
 
 
+def _what_ran(events: Events, rows: Ints) -> tuple[Ints, list[GraphNode]]:
+    """Return what each device event ran as a node would, by its number, each once."""
+    columns = [each.codes[rows] for each in (events.name, events.category, events.launch_shape)]
+    number = numbered(columns) if len(rows) else rows
+    ran = []
+    for row in rows[first_rows(number)].tolist():
+        category, shape = events.category[row], events.launch_shape[row]
+        is_kernel = category == Category.KERNEL
+        sizes = msgspec.json.decode(shape or b"[]")[:2] if is_kernel else []
+        flat = tuple(size for each in sizes if isinstance(each, list) for size in each)
+        ran.append(GraphNode(events.name[row] if is_kernel else "", category, flat))
+    return number, ran
+
+
 def _with_nodes(
     recording: Recording, graphs: Sequence[CapturedGraph]
 ) -> tuple[Recording, dict[int, Ints]]:
@@ -206,11 +215,10 @@ def _with_nodes(
     rows: dict[int, Ints] = {}
     captured = _calls_by_graph(events, nesting)
     for graph in graphs:
-        own = captured.get(graph.number, [])
         kinds = [graph.kinds[kind] for kind in graph.nodes.tolist()]
+        own = _calls_of_nodes(events, nesting, captured.get(graph.number, []), kinds)
         # Nodes are in the order of their calls: each waits for earlier ones only.
-        is_in_order = bool((graph.edges[:, 0] < graph.edges[:, 1]).all())
-        if not is_in_order or not _are_of_nodes(events, nesting, own, kinds):
+        if own is None or not bool((graph.edges[:, 0] < graph.edges[:, 1]).all()):
             continue
         rows[graph.number] = len(events) + len(calls) + np.arange(len(own))
         calls += own
@@ -256,20 +264,49 @@ def _capture_spans(events: Events) -> list[tuple[int, int, int]]:
     )
 
 
-def _are_of_nodes(
+def _calls_of_nodes(
     events: Events, nesting: Nesting, calls: Sequence[int], nodes: Sequence[GraphNode]
-) -> bool:
-    """Tell whether each call launches what its node runs, as far as the trace shows it."""
-    if len(calls) != len(nodes):
-        return False
-    for call, node in zip(calls, nodes, strict=True):
-        if _WORDS[Category(node.category)] not in events.name[call]:
-            return False
-        around = int(nesting.parent[call])
-        name = "" if around == NO_ROW else events.name[around]
-        if classify.is_generated_kernel(name) and name != node.name:
-            return False
-    return True
+) -> list[int] | None:
+    """Return the call of each node; ``None`` where it does not launch what the node runs."""
+    # A copy or fill of no bytes becomes no node.
+    own: list[int] = []
+    left = list(reversed(calls))
+    for node in nodes:
+        word = _WORDS[Category(node.category)]
+        while left and word not in events.name[left[-1]] and not _launches_kernel(events, left[-1]):
+            left.pop()
+        if not left or word not in events.name[left[-1]]:
+            return None
+        own.append(left.pop())
+    if any(_launches_kernel(events, call) for call in left):
+        return None
+    unused = set(calls) - set(own)
+    if any(_may_be_confused(events, nesting, call, own) for call in unused):
+        return None
+    pairs = zip(own, nodes, strict=True)
+    return own if all(_has_name(events, nesting, *pair) for pair in pairs) else None
+
+
+def _launches_kernel(events: Events, call: int) -> bool:
+    return _WORDS[Category.KERNEL] in events.name[call]
+
+
+def _may_be_confused(events: Events, nesting: Nesting, unused: int, own: Sequence[int]) -> bool:
+    """Tell whether a call without a node stands beside one of another op that has its node."""
+    # Between two kernels the order does not say which of several copies or fills it is.
+    times = events.start_ns
+    at = bisect_right(own, times[unused], key=lambda call: times[call])
+    before = takewhile(lambda call: not _launches_kernel(events, call), reversed(own[:at]))
+    after = takewhile(lambda call: not _launches_kernel(events, call), own[at:])
+    same = (call for call in chain(before, after) if events.name[call] == events.name[unused])
+    return any(nesting.parent[call] != nesting.parent[unused] for call in same)
+
+
+def _has_name(events: Events, nesting: Nesting, call: int, node: GraphNode) -> bool:
+    """Tell whether a node runs the kernel that the event around its call names, if it does."""
+    around = int(nesting.parent[call])
+    name = "" if around == NO_ROW else events.name[around]
+    return not classify.is_generated_kernel(name) or name == node.name
 
 
 def _with_launches(events: Events, calls: Ints, nodes: Sequence[GraphNode]) -> Events:

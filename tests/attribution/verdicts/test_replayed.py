@@ -102,7 +102,7 @@ def test_what_does_not_fit_the_capture_is_a_gap(ran: tuple[str, ...], differing:
 
 @pytest.mark.parametrize(
     "nodes",
-    [_NODES[:3], (*_NODES, _NODES[0]), (*_NODES[:3], _NODES[0])],
+    [_NODES[1:], (*_NODES, _NODES[0]), (*_NODES[:3], _NODES[0])],
     ids=["a call more", "a node more", "a memset that is a kernel"],
 )
 def test_calls_that_are_not_those_of_the_nodes_attribute_nothing(
@@ -110,6 +110,16 @@ def test_calls_that_are_not_those_of_the_nodes_attribute_nothing(
 ) -> None:
     """Of a capture with other calls than nodes it is not known which is which."""
     verdicts = _verdicts(_replayed(*_RAN, nodes=nodes))
+    assert {gap for _, _, gap in verdicts[:4]} == {GapReason.REPLAY_DIFFERS}
+
+
+def test_a_fill_of_no_bytes_becomes_no_node() -> None:
+    """Its call is left out where it is not beside another one."""
+    ops = (_OPS[0], ("aten::zero_", ""), *_OPS[1:])
+    verdicts = _verdicts(_replayed(*_RAN, captured=_captured(ops)))
+    assert [op for op, _, _ in verdicts[:4]] == [op for op, _ in _OPS]
+    beside = (*_OPS[:3], ("aten::zero_", ""), _OPS[3])
+    verdicts = _verdicts(_replayed(*_RAN, captured=_captured(beside)))
     assert {gap for _, _, gap in verdicts[:4]} == {GapReason.REPLAY_DIFFERS}
 
 
@@ -130,6 +140,7 @@ def _match(
     edges: Sequence[tuple[int, int]],
     ran: Sequence[tuple[int, int, int]],
     outcomes: Sequence[int] | None = None,
+    streams: Sequence[int] | None = None,
 ) -> list[int]:
     """Return the node of each event, given as kind, begin and end."""
     order = NodeOrder(
@@ -137,7 +148,9 @@ def _match(
         np.array(edges, dtype=np.int64).reshape(-1, 2),
         np.array(range(len(kinds)) if outcomes is None else outcomes),
     )
-    return order.match(Replay(*map(np.array, zip(*ran, strict=True)))).tolist()
+    columns = map(np.array, zip(*ran, strict=True))
+    in_streams = np.full(len(ran), 7) if streams is None else np.array(streams)
+    return order.match(Replay(*columns, in_streams)).tolist()
 
 
 # Two branches, a and b: each a kernel of its own, then the same kernel, then one of its own.
@@ -157,6 +170,15 @@ def test_equal_kernels_of_branches_at_the_same_time_are_open() -> None:
     """Nothing says which of the two is which."""
     ran = [(0, 0, 10), (2, 0, 10), (1, 10, 20), (1, 11, 20), (3, 21, 25), (4, 22, 50)]
     assert _match(_BRANCHES, _BRANCH_EDGES, ran) == [0, 2, OPEN, OPEN, 4, 5]
+
+
+def test_equal_kernels_of_branches_are_known_by_the_stream_of_the_branch() -> None:
+    """Each branch has a kernel of its own, which shows the branch's stream."""
+    ran = [(0, 0, 10), (2, 0, 10), (1, 10, 20), (1, 11, 20), (3, 21, 25), (4, 22, 50)]
+    streams = [7, 9, 9, 7, 7, 9]
+    assert _match(_BRANCHES, _BRANCH_EDGES, ran, streams=streams) == [0, 2, 3, 1, 4, 5]
+    mixed = [7, 9, 9, 7, 9, 9]
+    assert _match(_BRANCHES, _BRANCH_EDGES, ran, streams=mixed)[2:4] == [OPEN, OPEN]
 
 
 def test_equal_kernels_of_one_place_need_no_order() -> None:
