@@ -85,24 +85,51 @@ class NodeOrder:
                     yield group
 
     def _by_time(self, nodes: Ints, replay: Replay) -> Ints:
-        """Decide the groups whose order is open by the times of what is known."""
+        """Decide the groups whose order is open, by the times and streams of what is known."""
         event_of = {node: at for at, node in enumerate(nodes.tolist()) if node >= 0}
-        candidates: dict[int, set[int]] = {}
-        for group in self._groups:
-            events = [event_of.pop(node) for node in group if node in event_of]
-            if len(events) == len(group):
-                candidates |= {at: set(group) for at in events}
-        for at in candidates:
-            nodes[at] = OPEN
+        groups = [_OpenGroup(*_events_and_nodes(group, event_of)) for group in self._groups]
+        groups = [group for group in groups if group.candidates]
+        for group in groups:
+            nodes[list(group.candidates)] = OPEN
         times = _Times(replay, self._before, self._after, event_of)
-        if not times.are_in_order() or any(len(each) > _MAX_GROUP for each in self._groups):
+        if not times.are_in_order() or any(len(group) > _MAX_GROUP for group in self._groups):
             return nodes
-        streams = _Streams(replay.streams.tolist(), self._branch)
-        while decided := times.decided(candidates) or streams.decided(candidates, event_of):
+        streams = _Streams(replay.streams.tolist(), self._branch, event_of)
+        decided = [(0, 0)]
+        while decided:
+            decided = [each for group in groups for each in group.decided(times, streams)]
             for at, node in decided:
                 nodes[at] = node
-                event_of[node] = at
         return nodes
+
+
+def _events_and_nodes(group: Sequence[int], event_of: dict[int, int]) -> tuple[list[int], set[int]]:
+    """Take the events of equal nodes out of those whose node is known."""
+    events = [event_of.pop(node) for node in group if node in event_of]
+    return (events, set(group)) if len(events) == len(group) else ([], set())
+
+
+class _OpenGroup:
+    """Equal nodes whose order is open, with the events that are theirs."""
+
+    def __init__(self, events: Sequence[int], nodes: set[int]) -> None:
+        self.candidates = {at: set(nodes) for at in events}
+
+    def decided(self, times: _Times, streams: _Streams) -> list[tuple[int, int]]:
+        """Return the events that only one node is left for, and take both out."""
+        for at, nodes in self.candidates.items():
+            nodes -= {node for node in nodes if not times.are_possible(at, node)}
+        single = [(at, next(iter(n))) for at, n in self.candidates.items() if len(n) == 1]
+        if len({node for _, node in single}) < len(single):
+            self.candidates.clear()  # two events of one node: the times cannot be trusted
+            return []
+        decided = single or list(streams.decided(self.candidates))
+        for at, node in decided:
+            del self.candidates[at]
+            times.event_of[node] = at
+        for nodes in self.candidates.values():
+            nodes -= {node for _, node in decided}
+        return decided
 
 
 class _Times:
@@ -116,12 +143,12 @@ class _Times:
         event_of: dict[int, int],
     ) -> None:
         self._start, self._end = replay.start_ns.tolist(), replay.end_ns.tolist()
-        self._before, self._after, self._event_of = before, after, event_of
+        self._before, self._after, self.event_of = before, after, event_of
 
     def are_in_order(self) -> bool:
         """Tell whether each known event starts when those that it waits for have ended."""
         # It may start earlier where the launch says so (programmatic dependent launch).
-        known = self._event_of
+        known = self.event_of
         return all(
             self._end[known[before]] <= self._start[at]
             for node, at in known.items()
@@ -129,19 +156,9 @@ class _Times:
             if before in known
         )
 
-    def decided(self, candidates: dict[int, set[int]]) -> list[tuple[int, int]]:
-        """Return the events that only one node is left for, and take both out."""
-        for at, nodes in candidates.items():
-            nodes -= {node for node in nodes if not self._is_possible(at, node)}
-        decided = [(at, next(iter(n))) for at, n in candidates.items() if len(n) == 1]
-        if len({node for _, node in decided}) < len(decided):
-            candidates.clear()  # two events of one node: the times cannot be trusted
-            return []
-        _take_out(candidates, decided)
-        return decided
-
-    def _is_possible(self, at: int, node: int) -> bool:
-        known = self._event_of
+    def are_possible(self, at: int, node: int) -> bool:
+        """Tell whether an event may be a node's, by the times of the nodes next to it."""
+        known = self.event_of
         began, ended = self._start[at], self._end[at]
         before = (known[each] for each in self._before.get(node, ()) if each in known)
         after = (known[each] for each in self._after.get(node, ()) if each in known)
@@ -153,36 +170,26 @@ class _Times:
 class _Streams:
     """The streams of events, and the branch of each node."""
 
-    def __init__(self, stream: Sequence[int], branch: Sequence[int]) -> None:
-        self._stream, self._branch = stream, branch
+    def __init__(
+        self, stream: Sequence[int], branch: Sequence[int], event_of: Mapping[int, int]
+    ) -> None:
+        self._stream, self._branch, self._event_of = stream, branch, event_of
 
-    def decided(
-        self, candidates: dict[int, set[int]], event_of: Mapping[int, int]
-    ) -> list[tuple[int, int]]:
-        """Return the events that the streams of known ones decide, and take them out."""
+    def decided(self, candidates: Mapping[int, set[int]]) -> Iterator[tuple[int, int]]:
+        """Yield the open events that the streams of known ones decide, each with its node."""
         stream_of: dict[int, set[int]] = defaultdict(set)
-        for node, at in event_of.items():
+        for node, at in self._event_of.items():
             stream_of[self._branch[node]].add(self._stream[at])
         if any(len(streams) > 1 for streams in stream_of.values()):
-            return []  # a branch is not in one stream
-        decided: list[tuple[int, int]] = []
-        for at, nodes in candidates.items():
-            alike = [each for each in candidates if candidates[each] == nodes]
-            own = [each for each in alike if self._stream[each] == self._stream[at]]
-            here = {self._stream[at]}
-            there = sorted(n for n in nodes if stream_of.get(self._branch[n]) == here)
-            is_one = len({self._branch[node] for node in there}) == 1
-            if is_one and len(own) == len(there) and len(alike) == len(nodes):
-                decided.append((at, there[sorted(own).index(at)]))
-        _take_out(candidates, decided)
-        return decided
-
-
-def _take_out(candidates: dict[int, set[int]], decided: Sequence[tuple[int, int]]) -> None:
-    for at, _ in decided:
-        del candidates[at]
-    for nodes in candidates.values():
-        nodes -= {node for _, node in decided}
+            return  # a branch is not in one stream
+        nodes = sorted({node for own in candidates.values() for node in own})
+        for stream in {self._stream[at] for at in candidates}:
+            here = sorted(at for at in candidates if self._stream[at] == stream)
+            there = [node for node in nodes if stream_of.get(self._branch[node]) == {stream}]
+            is_one_branch = len({self._branch[node] for node in there}) == 1
+            pairs = list(zip(here, there, strict=False))
+            if is_one_branch and len(here) == len(there):
+                yield from pairs if all(node in candidates[at] for at, node in pairs) else ()
 
 
 def _branches(
