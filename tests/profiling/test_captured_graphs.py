@@ -88,6 +88,24 @@ def test_a_capture_within_recorded_steps_is_kept_for_later_ones() -> None:
         assert capture.size_bytes < 64_000
 
 
+def _graphed(callables: int) -> list[_Graph]:
+    """Capture as ``torch.cuda.make_graphed_callables`` does: several graphs in one call."""
+    return [_captured() for _ in range(callables)]
+
+
+@pytest.mark.usefixtures("capture")
+def test_captures_of_one_call_share_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of a backward are those of its forward, which is captured before it."""
+    profiler_ext.disable()
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", _graphed)
+    profiler_ext.enable(strict=True)
+    graphs_made = torch.cuda.make_graphed_callables(2)  # type: ignore[call-overload]
+    recording = _session(*graphs_made, _captured())
+    captures = [(each.number, each.capture) for each in recording.cuda_graphs]
+    assert captures == [(0, 0), (1, 0), (2, 1)]
+    profiler_ext.disable()
+
+
 @pytest.mark.usefixtures("capture")
 def test_a_capture_that_fails_ends_its_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_: Any) -> None:
