@@ -21,8 +21,14 @@ import numpy as np
 
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.kineto.flow_events import cut
-from profiler_ext.kineto.names import CudaGraphMark, cuda_graph_mark, marked_cuda_graph
+from profiler_ext.kineto.names import (
+    CudaGraphMark,
+    cuda_graph_mark,
+    is_clock_mark,
+    marked_cuda_graph,
+)
 from profiler_ext.kineto.recording import packed_capture
+from profiler_ext.records.events import flag_rows
 from profiler_ext.records.recording import (
     CapturedGraph,
     CaptureRecording,
@@ -211,11 +217,10 @@ class CapturedGraphs:
             begin_ns = int(events.start_ns[rows].min()) - _MARGIN_NS
             end_ns = int(events.end_of(rows).max()) + _MARGIN_NS
             during = (events.start_ns <= end_ns) & (events.end_ns >= begin_ns)
-            launched = np.isin(
-                events.correlation.filled(0), events.correlation[during].compressed()
-            )
-            is_kept = during | (launched & ~np.ma.getmaskarray(events.correlation))
-            trace = cut(recording.trace, is_kept, begin_ns, end_ns)
+            launched = events.correlation[during].compressed()
+            during |= np.isin(events.correlation.filled(_NO_CORRELATION), launched)
+            during |= flag_rows(events.name, is_clock_mark)  # without them no line is known
+            trace = cut(recording.trace, during, begin_ns, end_ns)
             _pack(captures, replace(recording, trace=trace, gaps=()))
 
 
