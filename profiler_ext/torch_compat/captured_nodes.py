@@ -74,15 +74,15 @@ def _without_idle_nodes(
     number = {at: new for new, at in enumerate(working)}
 
     def sources(at: int) -> set[int]:
-        found, open_nodes, seen = set[int](), [*before.get(at, ())], set[int]()
+        nearest, open_nodes, seen = set[int](), [*before.get(at, ())], set[int]()
         while open_nodes:
             source = open_nodes.pop()
             if source in number:
-                found.add(number[source])
+                nearest.add(number[source])
             elif source not in seen:
                 seen.add(source)
                 open_nodes += before.get(source, ())
-        return found
+        return nearest
 
     kept = ((source, number[at]) for at in working for source in sorted(sources(at)))
     return tuple(nodes[at] for at in working), tuple(kept)
