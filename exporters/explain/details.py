@@ -21,6 +21,7 @@ from profiler_ext.exporters.json_output.explained import (
     Generated,
     IdleRow,
     MemoryFacts,
+    MemoryReason,
     MemoryRow,
     NodeFacts,
     NotFusedRow,
@@ -41,6 +42,7 @@ from profiler_ext.rooflines.rooflines import rooflines
 
 _MAX_KERNELS = 3  # whose generated code is shown
 _MAX_TARGETS = 4
+_OF_LARGEST = ("needed_by", "needed_file", "needed_line", "held_by")
 _MEMORY_SUMS = ("peak_bytes", "blocks", "allocated_bytes", "allocations")
 _ADDITIVE = ("est_bytes", "est_flops", "roofline_ns", "could_save_ns")
 
@@ -215,18 +217,22 @@ def memory(about: ExplainContext) -> list[MemoryFacts]:
 
 def _memory_of(subject: Subject, analysis: Analysis, peak: StepPeak) -> MemoryFacts:
     device = None if peak.device == CPU else peak.device
+    own = [
+        row
+        for row in summary.records(tables.by_memory(analysis, step=peak.step))
+        if row["device"] == device and _is_memory_of(row, subject)
+    ]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in summary.records(tables.by_memory(analysis, step=peak.step)):
-        if row["device"] == device and _is_memory_of(row, subject):
-            groups.setdefault((row["kind"], row["phase"]), []).append(row)
+    for row in own:
+        groups.setdefault((row["kind"], row["phase"]), []).append(row)
     rows = [
         MemoryRow(
             kind=kind,
             phase=phase,
-            **{name: sum(row[name] for row in own) for name in _MEMORY_SUMS},
-            lifetime_ns=max((row["lifetime_ns"] or 0 for row in own), default=0) or None,
+            **{name: sum(row[name] for row in of) for name in _MEMORY_SUMS},
+            lifetime_ns=max((row["lifetime_ns"] or 0 for row in of), default=0) or None,
         )
-        for (kind, phase), own in groups.items()
+        for (kind, phase), of in groups.items()
     ]
     return MemoryFacts(
         rank=analysis.recording.settings.rank,
@@ -237,7 +243,25 @@ def _memory_of(subject: Subject, analysis: Analysis, peak: StepPeak) -> MemoryFa
         allocated_bytes=sum(row.allocated_bytes for row in rows),
         at_phase=peak.place.phase,
         rows=sorted(rows, key=lambda row: (-row.peak_bytes, -row.allocated_bytes)),
+        reasons=_memory_reasons(own),
     )
+
+
+def _memory_reasons(rows: Iterable[dict[str, Any]]) -> list[MemoryReason]:
+    """Return why memory is alive at the peak, the largest part first."""
+    groups: dict[str | None, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["peak_bytes"]:
+            groups.setdefault(row["life_reason"], []).append(row)
+    reasons = (
+        MemoryReason(
+            reason=reason,
+            peak_bytes=sum(row["peak_bytes"] for row in of),
+            **{name: of[0][name] for name in _OF_LARGEST},  # rows are ordered by size
+        )
+        for reason, of in groups.items()
+    )
+    return sorted(reasons, key=lambda each: -each.peak_bytes)
 
 
 def _is_memory_of(row: dict[str, Any], subject: Subject) -> bool:

@@ -28,7 +28,7 @@ from profiler_ext.records.evidence import (
     ShareEvidence,
     SiteEvidence,
 )
-from profiler_ext.records.memory import MemoryKind
+from profiler_ext.records.memory import LifeReason, MemoryKind
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import FusionBarrier, Phase, Term
 
@@ -188,7 +188,7 @@ def _sections(explanation: explained.Explanation, settings: Settings) -> Iterato
         if name == "fused_with":
             yield _not_fused_section(explanation, settings)
     on_gpu = [each for each in explanation.memory if each.device is not None]
-    yield from map(_memory_section, on_gpu or explanation.memory)
+    yield from (_memory_section(each, settings) for each in on_gpu or explanation.memory)
     yield Section("The device waited while the CPU was there", texts=tuple(_idle(explanation)))
     yield Section("Attribution method", texts=tuple(_evidence(explanation)))
     yield Section("Unattributed", texts=tuple(_gaps(explanation)))
@@ -272,7 +272,7 @@ def _not_fused_section(explanation: explained.Explanation, settings: Settings) -
     return Section("Buffers exchanged with other kernels", heads, rows, more, keeps_end=True)
 
 
-def _memory_section(memory: explained.MemoryFacts) -> Section:
+def _memory_section(memory: explained.MemoryFacts, settings: Settings) -> Section:
     of = "the CPU" if memory.device is None else f"device {memory.device}"
     text = (
         f"{size_text(memory.peak_bytes)} of {size_text(memory.device_peak_bytes)} "
@@ -291,7 +291,18 @@ def _memory_section(memory: explained.MemoryFacts) -> Section:
         for row in memory.rows
     )
     heads = ("kind, allocated in", "at peak", "blocks", "a step", "lifetime")
-    return Section(f"Memory of {of}", heads, rows, (text,))
+    reasons = (_memory_reason(each, settings) for each in memory.reasons if each.reason)
+    return Section(f"Memory of {of}", heads, rows, (text, *reasons))
+
+
+def _memory_reason(reason: explained.MemoryReason, settings: Settings) -> str:
+    """Return why a part is alive, and what for."""
+    text = f"{size_text(reason.peak_bytes)} at the peak: {LifeReason(reason.reason or '').label}"
+    if reason.needed_by:
+        at = "" if reason.needed_file is None else f"{short_path(reason.needed_file, settings)}"
+        line = f" ({at}:{reason.needed_line})" if at else ""
+        return f"{text}; the largest for {reason.needed_by}{line}"
+    return f"{text}; the largest by {reason.held_by}" if reason.held_by else text
 
 
 def _memory_kind(row: explained.MemoryRow) -> str:

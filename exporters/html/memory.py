@@ -16,18 +16,18 @@ from profiler_ext.exporters.html.elements import tag, text
 from profiler_ext.exporters.html.sites import ABSENT, Pool
 from profiler_ext.exporters.html.slices import rank_number, selectable_ranks
 from profiler_ext.exporters.html.timeline import steps_shown
-from profiler_ext.exporters.views.formatting import memory_gap_text, memory_label, peak_text
-from profiler_ext.exporters.views.summary import records
+from profiler_ext.exporters.views.formatting import memory_gap_text, memory_label
+from profiler_ext.exporters.views.summary import peak_texts, records
 from profiler_ext.memory.over_time import StepMemory, highest, memory_of_steps
-from profiler_ext.memory.peak import StepPeak
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Ints
-from profiler_ext.records.memory import CPU, BirthEvidence, MemoryGap, MemoryKind
+from profiler_ext.records.memory import CPU, BirthEvidence, LifeReason, MemoryGap, MemoryKind
 from profiler_ext.records.vocabulary import Phase
 
 MAX_MOMENTS = 500  # of a step
-MAX_ROWS = 2_000  # of a step
+MAX_ROWS = 8_000  # on a page
+MAX_ROWS_OF_STEP, _MIN_ROWS_OF_STEP = 2_000, 200
 _PIXELS = 400  # phases that are shorter than this part of the step are left out
 LineNumber = Callable[[Place], int]
 _KINDS, _PHASES = tuple(MemoryKind), tuple(Phase)
@@ -41,45 +41,36 @@ def memory_data(analyses: Sequence[Analysis], line_number: LineNumber) -> dict[s
     numbers of ``texts``, and of lines.
     """
     texts, shown = Pool(), selectable_ranks(analyses)
-    steps = [
-        _step(analysis, each, texts, line_number)
+    pairs = [
+        (analysis, each)
         for analysis in analyses
         if rank_number(analysis) in shown
         for each in _of_page(analysis)
     ]
+    most = max(MAX_ROWS // max(len(pairs), 1), _MIN_ROWS_OF_STEP)
+    most = min(most, MAX_ROWS_OF_STEP)
+    steps = [_step(*pair, texts, line_number, most) for pair in pairs]
     kinds = [(kind.value, kind.label, kind.meaning) for kind in MemoryKind]
     return {"kinds": kinds, "steps": steps, "texts": [printable(each) for each in texts.values()]}
 
 
 def peaks(analyses: Sequence[Analysis]) -> str:
-    """Return a sentence on the highest peak of each device."""
-    several = len(analyses) > 1
-    lines = (
-        f"{f'Rank {rank_number(analysis)}: ' if several else ''}{_peak_text(analysis, each)}"
-        for analysis in analyses
-        for each in highest(analysis)
-        if each.device != CPU
-    )
-    return "".join(tag("p", text(line)) for line in lines)
-
-
-def _peak_text(analysis: Analysis, peak: StepPeak) -> str:
-    rows = records(tables.by_memory(analysis, step=peak.step))
-    first = next(each for each in rows if each["device"] == peak.device)
-    return peak_text(first, peak.peak_bytes, analysis.recording.settings)
+    """Return a sentence on the highest peak of each GPU."""
+    return "".join(tag("p", text(line)) for line in peak_texts(analyses))
 
 
 def _of_page(analysis: Analysis) -> list[StepMemory]:
-    """Return the steps to show, that with the highest peak of a GPU first."""
+    """Return the steps to show, GPUs first, and of a device that with the highest peak first."""
     numbers = {step.number for step in steps_shown(analysis)}
     every = memory_of_steps(analysis)
-    first = [each for peak in highest(analysis) for each in every if each.peak is peak]
-    rest = (each for each in every if each.peak.step in numbers)
-    return list({id(each): each for each in (*first, *rest)}.values())
+    first = {id(peak) for peak in highest(analysis)}
+    shown = (each for each in every if each.peak.step in numbers or id(each.peak) in first)
+    devices = list(dict.fromkeys(each.peak.device for each in every))
+    return sorted(shown, key=lambda e: (devices.index(e.peak.device), id(e.peak) not in first))
 
 
 def _step(
-    analysis: Analysis, memory: StepMemory, texts: Pool, line_number: LineNumber
+    analysis: Analysis, memory: StepMemory, texts: Pool, line_number: LineNumber, most: int
 ) -> dict[str, Any]:
     peak, kept = memory.peak, _highest_moments(memory)
     times = memory.time_ns[kept] - memory.begin_ns
@@ -99,8 +90,8 @@ def _step(
         "times": np.diff(times, prepend=0).tolist(),
         "bytes": sums.T.tolist(),
         "phases": _phases(memory),
-        "rows": [_row(row, analysis, texts, line_number) for row in rows[:MAX_ROWS]],
-        "rest": _rest(rows[MAX_ROWS:]),
+        "rows": [_row(row, analysis, texts, line_number) for row in rows[:most]],
+        "rest": _rest(rows[most:]),
     }
 
 
@@ -140,9 +131,19 @@ def _row(
         ABSENT if row["gap"] in _BEFORE else _PHASES.index(Phase(row["phase"])),
         line_number(Place(file=row["file"], line=row["line"])),
         *(texts.code(name) for name in (*names, gap, evidence)),
+        *(texts.code(name) for name in (*_reason(row), row["needed_by"], row["held_by"])),
+        line_number(Place(file=row["needed_file"], line=row["needed_line"])),
         *(row[name] for name in ("blocks", "peak_bytes", "allocations", "allocated_bytes")),
         row["lifetime_ns"],
     )
+
+
+def _reason(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return why it is alive at the peak: in a few words, and in a sentence."""
+    if row["life_reason"] is None:
+        return None, None
+    reason = LifeReason(row["life_reason"])
+    return reason.label, reason.meaning.replace("`", "")
 
 
 def _rest(rows: Iterable[Mapping[str, Any]]) -> list[int]:

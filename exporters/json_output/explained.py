@@ -155,6 +155,17 @@ class MemoryRow(Part, frozen=True, kw_only=True):
     lifetime_ns: Annotated[int | None, about("of the block that lives longest, where known")]
 
 
+class MemoryReason(Part, frozen=True, kw_only=True):
+    """Why a part of its memory is alive at the peak."""
+
+    reason: Annotated[str | None, about("as by_memory has it; null where it is not known")]
+    peak_bytes: int
+    needed_by: Annotated[str | None, about("what is still to read the largest of it")]
+    needed_file: Annotated[str | None, about("the source of that, as the next")]
+    needed_line: int | None
+    held_by: Annotated[str | None, about("who holds the largest of it")]
+
+
 class MemoryFacts(Part, frozen=True, kw_only=True):
     """Its part of a device's memory, in the step with the highest peak."""
 
@@ -166,6 +177,7 @@ class MemoryFacts(Part, frozen=True, kw_only=True):
     allocated_bytes: Annotated[int, about("what it allocates in the step, freed again or not")]
     at_phase: Annotated[str, about("in which phase the peak is")]
     rows: list[MemoryRow]
+    reasons: Annotated[list[MemoryReason], about("why it is alive; add up to peak_bytes")]
 
 
 class Against(Part, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
 from statistics import median_low
 from typing import Any
 
@@ -37,6 +38,7 @@ _CATEGORIES = {
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 PYTHON = "Python outside of any op"
 _MAX_CHARS = 48
+_THREE, _FOUR = (Context(prec=digits, rounding=ROUND_HALF_UP) for digits in (3, 4))
 _SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
@@ -210,11 +212,12 @@ def gap_text(reason: str) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Return a size: ``1.25 GiB``."""
+    """Return a size of three digits: ``1.25 GiB``; halves go up, as scripts round them."""
     for unit, size in _SIZES:
         if abs(size_bytes) >= size:
-            value = size_bytes / size
-            return f"{value:.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+            value = Decimal(size_bytes) / size
+            digits = _THREE if abs(value) < 1000 else _FOUR
+            return f"{digits.create_decimal(value).normalize():f} {unit}"
     return f"{size_bytes} B"
 
 

@@ -29,6 +29,7 @@ def test_the_lines_of_the_file_add_up_to_what_has_a_line_at_the_peak() -> None:
         (facts,) = (each for each in every if each["device"] == 0)
         assert facts["peak_bytes"] == size == sum(row["peak_bytes"] for row in facts["rows"])
         assert (facts["device_peak_bytes"], facts["step"]) == (PEAK, 5)
+        assert sum(reason["peak_bytes"] for reason in facts["reasons"]) == size
 
 
 def test_the_model_itself_has_all_that_has_a_module() -> None:
@@ -44,6 +45,7 @@ def test_a_page_says_it(format: str) -> None:
     assert "Memory of device 0" in text
     assert "37 MiB of 404 MiB (9.2%) at the peak, in step 5, backward; the step" in text
     assert "Memory of the CPU" not in text
+    assert "at the peak: saved by a compiled forward; the largest for" in text
 
 
 def test_without_memory_nothing_is_said() -> None:

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from profiler_ext.exporters.html import html_text
+from profiler_ext.exporters.views.formatting import size_text
 from tests.analyses import gpu_step
 from tests.browser import open_page
 from tests.exporters.opened import searched, texts, written
@@ -51,7 +52,7 @@ def test_rows_and_kinds_of_each_step_are_the_allocators_peak(name):
     on_device = sorted((s for s in steps if s["device"] == "device 0"), key=lambda s: s["step"])
     assert tuple(step["peak"] for step in on_device) == PEAKS[name]
     for step in steps:
-        peaks_of_rows = [row[12] for row in step["rows"]]
+        peaks_of_rows = [row[17] for row in step["rows"]]
         assert sum(peaks_of_rows) + step["rest"][1] == step["peak"]
         moments = [sum(each) for each in zip(*step["bytes"], strict=True)]
         totals = [sum(moments[: at + 1]) for at in range(len(moments))]
@@ -97,7 +98,7 @@ def test_the_search_finds_a_parameter_and_a_link_leads_to_it(page, report):
     assert texts(page, "#memory tbody .over") == ["exp_avg of head.weight (optimizer state)"]
     page.goto("about:blank")
     page.goto(f"{report}#memory=exp_avg of head.weight")
-    assert "held by" in page.locator("#memory .detail").inner_text()
+    assert "lives because" in page.locator("#memory .detail").inner_text()
 
 
 def test_the_flame_graph_is_of_the_peak(page):
@@ -109,3 +110,19 @@ def test_a_chosen_step_is_the_one_shown(page):
     page.select_option("#step", "7")
     assert page.evaluate("shown.memory.view.step.step") == 7
     assert page.evaluate("shown.memory.view.step.device") == "device 0"
+
+
+@pytest.mark.parametrize("width", [600, 900])
+def test_a_narrow_window_shows_the_peak_and_is_not_wider_than_itself(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    assert page.locator("#memory th", has_text="at peak").is_visible()
+    assert page.locator("#memory text.peak").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.set_viewport_size({"width": 1400, "height": 900})
+
+
+def test_sizes_read_as_everywhere_else(page):
+    sizes = [0, 511, 1023, 1024, 1152, 1179648, 65792, 423486464, 1_070_000_000, 1_047_000, 1 << 40]
+    sizes += [1048575, 10_235_000, 1_022_500_000, 131_621_000, 537_559_040, 12_301_824]
+    shown = page.evaluate("sizes => sizes.map(sizeText)", sizes)
+    assert shown == [size_text(each) for each in sizes]

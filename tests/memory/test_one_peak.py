@@ -12,6 +12,7 @@ from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.json_output import answers
 from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.exporters.tables import folders, read_csv
+from profiler_ext.exporters.tensorboard_plugin.writing import make_document
 from profiler_ext.memory.over_time import memory_of_steps
 from profiler_ext.serving.folders import Folders
 from profiler_ext.serving.handlers import answer_call
@@ -93,3 +94,8 @@ def test_the_first_screen_has_a_line_on_the_peak(capsys: pytest.CaptureFixture[s
     (line,) = (each for each in capsys.readouterr().out.splitlines() if "peak memory" in each)
     assert line.split()[:4] == ["peak", "memory", "206", "MiB"]
     assert "optimizer state 50.3%, parameters 24.9%" in line
+
+
+def test_tensorboards_overview_has_the_peak() -> None:
+    overview = make_document(recorded(NAME).analysis).overview
+    assert [each for each in overview if f"({PEAK:,} bytes) in step 5, optimizer at" in each]

@@ -34,10 +34,12 @@ class StepMemory {
   }
 }
 
-function memoryRow([kind, phase, line, label, code, owner, module, op, kernel, gap, evidence, blocks, peak, allocations, allocated, lifetime]) {
+function memoryRow([kind, phase, line, label, code, owner, module, op, kernel, gap, evidence, reason, because, neededBy, heldBy,
+  neededLine, blocks, peak, allocations, allocated, lifetime]) {
   const textOf = at => (at === ABSENT ? "" : report.memory.texts[at]);
   return { kind: MEMORY_KINDS[kind], phase, line: lines[line] ?? null, name: textOf(label), code: textOf(code), owner: textOf(owner),
     module: module === ABSENT ? null : textOf(module), op: textOf(op), kernel: textOf(kernel), gap: textOf(gap), evidence: textOf(evidence),
+    reason: textOf(reason), because: textOf(because), neededBy: textOf(neededBy), heldBy: textOf(heldBy), neededLine: lines[neededLine] ?? null,
     blocks, peak, allocations, allocated, lifetime };
 }
 
@@ -135,6 +137,7 @@ function memoryTable(view) {
     { title: "kind", kind: null, value: row => row.kind.label, show: row => element("span", { class: "phase" }, keyOf(row.kind), row.kind.label) },
     { title: "module", kind: "wide-only module", value: row => row.module ?? "", show: row => (row.module === null ? "" : row.module || "(the model itself)") },
     { title: "allocated in", about: "the phase of the allocation, or before the recording", kind: "wide-only", value: row => memoryPhase(row), show: row => (row.phase === ABSENT ? memoryPhase(row) : phaseTag(row.phase)) },
+    { title: "why it lives", about: "why it is still allocated at the peak; empty of what is not", kind: "widest-only phase", value: row => row.reason },
     number("at peak", "bytes that are alive at the peak", row => row.peak, sizeText),
     number("% peak", "part of the peak", row => row.peak, bytes => percentText(bytes, view.step.peak), "number percent"),
     number("blocks", "blocks of the allocator that are alive at the peak", row => row.blocks, count => count.toLocaleString("en")),
@@ -142,8 +145,8 @@ function memoryTable(view) {
     number("lifetime", "of the block that lives longest; empty if it is older or outlives the recording", row => row.lifetime, timeText, "number wide-only"),
   ];
   const rowsOf = () => view.step.rows.filter(row => !view.marked || row.kind === view.marked);
-  return new PagedTable(columns, rowsOf, { textOf: row => [row.name, row.owner, row.kind.label, row.module, row.code, row.op, row.kernel].join(" "),
-    detail: memoryDetail, order: 4 });
+  return new PagedTable(columns, rowsOf, { textOf: row => [row.name, row.owner, row.kind.label, row.module, row.code, row.op, row.kernel, row.reason, row.neededBy].join(" "),
+    detail: memoryDetail, order: 5 });
 }
 
 function memoryPhase(row) {
@@ -157,7 +160,8 @@ function memoryName(row) {
 
 function memoryDetail(row) {
   const facts = [["bytes at the peak", row.peak.toLocaleString("en")], ["bytes a step", `${row.allocated.toLocaleString("en")} in ${countText(row.allocations, "allocation")}`],
-    ["held by", row.owner], ["ATen op", row.op], ["kernel", row.kernel], ["known by", row.evidence && `it ${row.evidence}`], ["no line because", row.gap], ["kind", `it ${row.kind.meaning}`]];
+    ["name", row.owner], ["lives because", row.because && `it ${row.because}`], ["needed by", row.neededBy && [row.neededBy, ...(row.neededLine ? [" at ", link("line", row.neededLine.path, row.neededLine.name)] : [])]],
+    ["held by", row.heldBy], ["ATen op", row.op], ["kernel", row.kernel], ["known by", row.evidence && `it ${row.evidence}`], ["no line because", row.gap], ["kind", `it ${row.kind.meaning}`]];
   return simpleTable([["what", null], ["of these blocks", "wrap"]], facts.filter(([, said]) => said).map(([name, said]) =>
     element("tr", {}, element("th", { scope: "row" }, name), element("td", { class: "wrap" }, said))));
 }

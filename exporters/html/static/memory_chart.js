@@ -46,9 +46,10 @@ class MemoryChart {
   }
 
   noteText() {
-    const { times, moments } = this.view.step;
+    const { times, moments, device } = this.view.step;
+    const whose = device === "CPU" ? "" : "The time is the CPU's, which allocates before the device runs. ";
     const all = times.length === moments ? "Every allocation and free is drawn." : `${moments.toLocaleString("en")} moments as ${times.length}: of those close together the highest.`;
-    return `The time is the CPU's, which allocates before the device runs. ${all}`;
+    return whose + all;
   }
 
   rules() {
