@@ -117,6 +117,10 @@ class _Origins:
             return Birth(replace(place, gap=MemoryGap.NO_OP))
         return Birth(place, BirthEvidence.PYTHON_STACK)
 
+    def without_wrappers(self, stack: Sequence[StackFrame]) -> tuple[StackFrame, ...]:
+        """Return a stack without the frames of generated code, for which a call site stands."""
+        return tuple(frame for frame in stack if frame.file not in self._of_file)
+
     def _in_graph(self, number: int, stack: Sequence[StackFrame], size_bytes: int) -> Birth | None:
         graph = self._graphs[number]
         lines = (frame.line for frame in stack if frame.file == graph.output_module)
@@ -348,7 +352,7 @@ def _failed(origins: _Origins, moment: Moment, largest_free_bytes: int) -> Faile
         moment.device,
         moment.requested_bytes,
         largest_free_bytes,
-        moment.stack,
+        origins.without_wrappers(moment.stack),
         (allocated_by(moment.stack) or ("", ""))[1],
         moment.caller,
         moment.autograd_node,

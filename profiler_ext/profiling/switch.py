@@ -111,12 +111,12 @@ def enable(
         if _capture.capability_error is not None:
             raise _capture.capability_error
     if is_new:
-        _watch_memory()
+        watch_memory()
     if is_new and (untested := behaviour.untested_version()) is not None:
         warnings.warn(untested, UntestedTorchWarning, stacklevel=2)
 
 
-def _watch_memory() -> None:
+def watch_memory() -> None:
     """Write a report where memory runs out, if the environment asks for it."""
     if os.environ.get(MEMORY_VARIABLE):
         # Few processes ask for it, and it imports what prints.

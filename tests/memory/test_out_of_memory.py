@@ -13,7 +13,8 @@ import torch
 from profiler_ext import cli
 from profiler_ext.errors import CaptureWarning, TraceError
 from profiler_ext.memory import out_of_memory
-from profiler_ext.profiling import MEMORY_VARIABLE
+from profiler_ext.profiling import MEMORY_VARIABLE, switch
+from profiler_ext.profiling import out_of_memory as reports_of_process
 from profiler_ext.profiling.out_of_memory import MAX_REPORTS, Reports, is_requested
 from profiler_ext.records.memory import MemoryKind, OutOfMemory, UnusedKind
 from profiler_ext.torch_compat import device_memory
@@ -283,3 +284,39 @@ def test_another_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MEMORY_VARIABLE, "yes")
     with pytest.warns(CaptureWarning, match="PROFILER_EXT_MEMORY is 'yes', expected oom"):
         assert not is_requested()
+
+
+@pytest.mark.parametrize(("value", "count"), [("oom", 2), ("", 0)])
+def test_memory_is_watched_where_the_environment_asks_for_it(
+    value: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(device_memory, "when_cuda_begins", waiting.append)
+    monkeypatch.setattr(reports_of_process, "REPORTS", Reports())
+    monkeypatch.setenv(MEMORY_VARIABLE, value)
+    switch.watch_memory()
+    assert len(waiting) == count  # stacks, and the observer
+
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "h200" / "memory"
+
+
+@pytest.mark.parametrize(("name", "saved_part"), [("eager", 0.89), ("compiled", 0.59)])
+def test_a_report_of_an_h100_adds_up(name: str, saved_part: float) -> None:
+    report = out_of_memory.read(RECORDED / f"out_of_memory_{name}.json.gz")
+    total = report.state.allocated_bytes
+    assert sum(each.size_bytes for each in report.alive) == total
+    outside = (UnusedKind.OUTSIDE, UnusedKind.OTHER_PROCESSES)
+    unused = sum(each.size_bytes for each in report.unused if each.kind not in outside)
+    assert total + unused == report.state.reserved_bytes
+    saved = sum(each.size_bytes for each in report.alive if each.kind is MemoryKind.SAVED)
+    assert int(100 * saved / total) == int(100 * saved_part)
+
+
+def test_a_compiled_graphs_allocation_has_its_kernel_line_and_module() -> None:
+    failed = out_of_memory.read(RECORDED / "out_of_memory_compiled.json.gz").failed
+    # The kernel stores gelu of 4 x 384 columns, in float32.
+    batch, time = 1024, 251
+    assert failed.requested_bytes == 4 * batch * time * 4 * 384
+    assert (failed.line, failed.module) == (18, "blocks.0")
+    assert failed.kernel == "triton_poi_fused_gelu_view_2"

@@ -15,6 +15,7 @@ from profiler_ext.records.memory import (
     LifeReason,
     MemoryGap,
     MemoryKind,
+    UnusedKind,
 )
 from profiler_ext.sessions.session import Session, load
 
@@ -207,3 +208,47 @@ def test_a_scalar_that_keeps_a_tensors_memory_has_its_variable() -> None:
     # ``mse_loss`` computes in the memory of its result, which it then makes smaller
     (loss,) = (b for b in peaks("unet_compiled")[-1].blocks if b.life.held_by == "loss of step")
     assert loss.size_bytes == 7 * 3 * 96 * 96 * 4 and loss.life.evidence is LifeEvidence.VARIABLE
+
+
+# As the program printed them: the allocator's peak, and what it had reserved
+RESERVED = {"fsdp2": (479_648_256, 595_591_168), "own_cuda_graph": (430_785_024, 868_220_928)}
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_a_peak_and_what_is_unused_are_what_the_allocator_reserved(name: str) -> None:
+    for peak in peaks(name):
+        assert peak.unused is not None
+        unused = sum(each.size_bytes for each in peak.unused if each.kind is not UnusedKind.OUTSIDE)
+        assert (peak.peak_bytes, peak.peak_bytes + unused) == RESERVED[name]
+        assert sum(each.size_bytes for each in peak.blocks) == peak.peak_bytes
+
+
+def test_what_fsdp_gathers_and_reduces_has_the_sizes_of_its_parameters() -> None:
+    wide, words, time = 384, 8064, 251
+    root = [words * wide, time * wide, wide, wide, words * wide]
+    of_block = 12 * wide * wide + 13 * wide
+    for peak in peaks("fsdp2"):
+        of_kind = {
+            kind: sorted(each.size_bytes for each in peak.blocks if each.kind is kind)
+            for kind in (MemoryKind.UNSHARDED, MemoryKind.COMMUNICATION)
+        }
+        rounded = sorted(-(-4 * size // 512) * 512 for size in root)
+        gathered = of_kind[MemoryKind.UNSHARDED]
+        assert len(gathered) == len(rounded)
+        for size, least in zip(gathered, rounded, strict=True):
+            assert 0 <= size - least < 1 << 20
+        assert of_kind[MemoryKind.COMMUNICATION] == [-(-4 * of_block // 512) * 512]
+
+
+def test_the_pool_of_a_cuda_graph_is_of_its_recording() -> None:
+    (peak, _) = peaks("own_cuda_graph")
+    names = {each.name for each in peak.blocks if each.kind is MemoryKind.GRAPH_POOLS}
+    assert names == {"torch.cuda.graph", "float32"}  # the loss, which the program holds
+
+
+def test_the_screen_says_what_is_reserved() -> None:
+    text = " ".join(recorded("own_cuda_graph").report("memory", width=120).split())
+    assert (
+        "Reserved then: 828 MiB, of it 254 MiB free in CUDA graph pools, 163 MiB fragments, "
+        "6.56 MiB rounding; 3.83 GiB outside the allocator" in text
+    )
