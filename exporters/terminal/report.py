@@ -149,6 +149,7 @@ def _print_overview(session: SessionLike, console: Console) -> None:
         *summary.coverage_lines(analyses),
         *rooflines.utilisation_texts(analyses),
         *stragglers,
+        *summary.peak_texts(analyses),
     )
     causes = idle.cause_times(session.columns("idle_by_cause"))
     print_coverage(summary.records(session.columns("coverage")), causes, sentences, console)

@@ -42,6 +42,7 @@ from profiler_ext.profiling.captured_graphs import HOOK as CUDA_GRAPHS
 from profiler_ext.profiling.exclusive import EXCLUSIVE_HOOK
 from profiler_ext.profiling.lines import HOOK, RecordedLines
 from profiler_ext.profiling.memory import MEMORY, RecordedMemory
+from profiler_ext.profiling.out_of_memory import REPORTS
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import TorchViewsMixin
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
@@ -230,7 +231,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             config = guard.run(THREADS, process.threads_config, are_all=not memory)
             torch_options["experimental_config"] = config
         self._memory, self._records_memory = RecordedMemory(guard, memory), memory
-        torch_options |= {"profile_memory": True} if memory else {}
+        torch_options |= _memory_options() if memory else {}
         self._inside = inside
         if inside is not None:
             guard.run(INSIDE, inside.begin, guard)
@@ -450,6 +451,12 @@ def _replayed_graphs(
         return (), ()
     captured.keep(recording)
     return captured.replayed_in(recording.trace.events.name.strings)
+
+
+def _memory_options() -> dict[str, bool]:
+    """Return torch's options for memory; where it runs out, what is alive is written."""
+    REPORTS.watch(switch.graphs)
+    return {"profile_memory": True}
 
 
 def _is_late() -> bool:

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, cast
 
 import torch
 
-from profiler_ext.torch_compat import private
+from profiler_ext.torch_compat import device_memory, private
 from profiler_ext.torch_compat.import_hooks import DYNAMO, is_importing
 from profiler_ext.torch_compat.names import artifact_names, running_names
 
@@ -41,10 +41,13 @@ def version() -> str:
 def debug_settings() -> tuple[str, ...]:
     """Return what is on in this process that slows each op, in the order of their usual cost."""
     cuda: Any = torch.cuda
+    keeps_history = cuda.is_initialized() and device_memory.lists_blocks()
+    has_history = keeps_history and bool(running_names.HISTORY_ENABLED.get()())
     is_on = {
         "anomaly detection": torch.is_anomaly_enabled(),
         "CUDA_LAUNCH_BLOCKING": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
-        "memory history": cuda.is_initialized() and bool(running_names.HISTORY_ENABLED.get()()),
+        "memory history": has_history and not device_memory.has_stacks(),
+        "PROFILER_EXT_MEMORY=oom": has_history and device_memory.has_stacks(),
         "TORCH_SHOW_DISPATCH_TRACE": os.environ.get("TORCH_SHOW_DISPATCH_TRACE") is not None,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
