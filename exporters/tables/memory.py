@@ -21,8 +21,6 @@ _OF_PLACE = (
     *("file", "line", "function", "code", "module", "module_class", "phase", "aten_op", "gap"),
 )
 _KEYS = ("kind", "phase", "file", "line", "module", "aten_op", "kernel", "owner", "gap")
-_OF_LIFE = ("life_reason", "needed_by", "needed_file", "needed_line", "held_by", "life_evidence")
-_NAMED = 3  # nodes of ``needed_by`` that are named
 _OF_UNUSED = {
     "at_fragments_bytes": UnusedKind.FRAGMENTS,
     "at_cached_bytes": UnusedKind.CACHED,
@@ -30,6 +28,8 @@ _OF_UNUSED = {
     "at_awaiting_bytes": UnusedKind.AWAITING,
     "at_outside_bytes": UnusedKind.OUTSIDE,
 }
+_OF_LIFE = ("life_reason", "needed_by", "needed_file", "needed_line", "held_by", "life_evidence")
+_NAMED = 3  # nodes of ``needed_by`` that are named
 _SUMS = ("blocks", "peak_bytes", "allocations", "allocated_bytes")
 _NAMES = (
     *("rank", "step", "device", "kind", "owner", "phase", "file", "line", "function", "code"),

@@ -184,6 +184,32 @@ def test_saved_values_are_needed_by_the_derivative_of_their_reader() -> None:
     }
 
 
+def test_saved_values_have_the_partitioners_reason() -> None:
+    saved = [b for b in peaks("unet_compiled")[-1].blocks if b.kind is MemoryKind.SAVED]
+    assert Counter(each.life.reason for each in saved) == {
+        LifeReason.MIN_CUT: 34,
+        LifeReason.MATERIALIZED: 29,
+        LifeReason.NOT_RECOMPUTABLE: 12,
+        LifeReason.UNREAD: 3,
+    }
+    assert all(each.life.needed_by for each in saved)
+
+
+def test_what_no_kernel_of_the_backward_reads_is_named() -> None:
+    # The derivative of ``avg_pool2d`` (line 18) takes the pool's input, for its shape alone
+    found = [b for b in peaks("unet_compiled")[-1].blocks if b.life.reason is LifeReason.UNREAD]
+    sizes = [7 * channels * side * side * 2 for channels, side in ((64, 96), (128, 48), (256, 24))]
+    assert [each.size_bytes for each in found] == sizes
+    names = {(need.name, need.place.line) for each in found for need in each.life.needed_by}
+    assert names == {("aten.avg_pool2d_backward.default", 18)}
+
+
+def test_a_scalar_that_keeps_a_tensors_memory_has_its_variable() -> None:
+    # ``mse_loss`` computes in the memory of its result, which it then makes smaller
+    (loss,) = (b for b in peaks("unet_compiled")[-1].blocks if b.life.held_by == "loss of step")
+    assert loss.size_bytes == 7 * 3 * 96 * 96 * 4 and loss.life.evidence is LifeEvidence.VARIABLE
+
+
 # As the program printed them: the allocator's peak, and what it had reserved
 RESERVED = {"fsdp2": (479_648_256, 595_591_168), "own_cuda_graph": (430_785_024, 868_220_928)}
 
@@ -226,29 +252,3 @@ def test_the_screen_says_what_is_reserved() -> None:
         "Reserved then: 828 MiB, of it 254 MiB free in CUDA graph pools, 163 MiB fragments, "
         "6.56 MiB rounding; 3.83 GiB outside the allocator" in text
     )
-
-
-def test_saved_values_have_the_partitioners_reason() -> None:
-    saved = [b for b in peaks("unet_compiled")[-1].blocks if b.kind is MemoryKind.SAVED]
-    assert Counter(each.life.reason for each in saved) == {
-        LifeReason.MIN_CUT: 34,
-        LifeReason.MATERIALIZED: 29,
-        LifeReason.NOT_RECOMPUTABLE: 12,
-        LifeReason.UNREAD: 3,
-    }
-    assert all(each.life.needed_by for each in saved)
-
-
-def test_what_no_kernel_of_the_backward_reads_is_named() -> None:
-    # The derivative of ``avg_pool2d`` (line 18) takes the pool's input, for its shape alone
-    found = [b for b in peaks("unet_compiled")[-1].blocks if b.life.reason is LifeReason.UNREAD]
-    sizes = [7 * channels * side * side * 2 for channels, side in ((64, 96), (128, 48), (256, 24))]
-    assert [each.size_bytes for each in found] == sizes
-    names = {(need.name, need.place.line) for each in found for need in each.life.needed_by}
-    assert names == {("aten.avg_pool2d_backward.default", 18)}
-
-
-def test_a_scalar_that_keeps_a_tensors_memory_has_its_variable() -> None:
-    # ``mse_loss`` computes in the memory of its result, which it then makes smaller
-    (loss,) = (b for b in peaks("unet_compiled")[-1].blocks if b.life.held_by == "loss of step")
-    assert loss.size_bytes == 7 * 3 * 96 * 96 * 4 and loss.life.evidence is LifeEvidence.VARIABLE
