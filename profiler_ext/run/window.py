@@ -24,6 +24,8 @@ _SETTLING_STEPS = 4
 _MAX_SETTLING_STEPS = 12
 _SETTLING_S = 1.0
 """Short steps get faster for some ten calls, so up to so many are let go by in this time."""
+_PREFILL_WAIT_S = 10.0
+"""Where no prefill is among the recorded steps, one that begins so soon after them is recorded."""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,10 @@ class Window:
     Where nobody knows how many steps are to come, the first ones after the one that compiles are
     recorded early, for a script that ends before the requested ones. Where the loops around the
     first step have too few steps for the requested ones, the last of theirs are recorded.
+
+    Of a program that generates tokens, a prefill is recorded too: if none is among the requested
+    steps, the next that begins soon, and the requested number of steps after it, are recorded in
+    their place.
     """
 
     def __init__(
@@ -118,6 +124,9 @@ class Window:
         # ``is_learning``: CUDA graphs' first calls are still to be profiled on their own, which
         # they cannot be while torch's profiler warms up.
         self.was_postponed = False  # to later steps than requested
+        self.prefills = 0  # that began
+        self.has_prefill = False  # is among the recorded steps
+        self._over_s: float | None = None  # when the requested steps were over
         self._steps, self._repeats, self._now = steps, repeats, now
         self._has_open_region, self._is_learning = has_open_region, is_learning
         self._on_device, self._may_be_short = on_device, may_be_short
@@ -170,6 +179,30 @@ class Window:
         self.was_postponed = True
         self._warmup = 1
         self._begin_at(step + 2)
+
+    def prefill_begins(self, step: int) -> None:
+        """Record from a step on, a prefill, if the requested steps were over and had none."""
+        self.prefills += 1
+        if not self.is_early(step) and self.is_marked(step):
+            self.has_prefill = True
+        elif self.awaits_prefill(step) and self._steps.steps is not None:
+            self.has_prefill, self._warmup = True, 0
+            self._begin_at(step)
+            self._last = step + self._steps.steps
+
+    def step_between(self, step: int) -> None:
+        """Record one step more for a recorded one that is not of the usual kind."""
+        is_recorded = not self.is_early(step) and self.is_marked(step)
+        if is_recorded and step not in (self.first, self._last) and self._last is not None:
+            self._last += 1
+
+    def awaits_prefill(self, step: int) -> bool:
+        """Whether the requested steps are over since a short time, and none was a prefill."""
+        if self.has_prefill or self._repeats is not None or not self.is_over(step):
+            return False
+        if self._over_s is None:
+            self._over_s = self._now()
+        return self._now() - self._over_s < _PREFILL_WAIT_S
 
     def has_begun(self, step: int) -> bool:
         """Whether a step, or one before it, is recorded."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.run.step_ends import Call, RepeatedCall
+from profiler_ext.run.calls import Call, RepeatedCall
 
 WEIGHTS = {"M": 1, "L": 1, "T": 1, "U": 1, "C": 8, "P": 8}
 """Of modules and, the last two, of compiled functions."""
