@@ -19,6 +19,7 @@ from profiler_ext.findings.ranking import MIN_FRACTION, judge, merge_ranks
 from profiler_ext.findings.rule import Rule
 from profiler_ext.findings.rules import RULES
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.step_kinds import of_usual_kind
 
 __all__ = [
     "MIN_FRACTION",
@@ -41,13 +42,14 @@ __all__ = [
 
 
 def find(analysis: Analysis) -> Findings:
-    """Return what to do first, by all rules."""
-    return analysis.derived.once("findings", lambda: judge(analysis, RULES))
+    """Return what to do first, by all rules: in steps of the kind that most are of."""
+    return analysis.derived.once("findings", lambda: judge(of_usual_kind(analysis), RULES))
 
 
 def training_steps(analysis: Analysis) -> tuple[int, ...]:
     """Return how long steps took before the recording, in ns; none where that is not known."""
-    return facts_of(analysis).training_steps_ns if analysis.steps else ()
+    usual = of_usual_kind(analysis)
+    return facts_of(usual).training_steps_ns if usual.steps else ()
 
 
 def find_on_ranks(analyses: Sequence[Analysis]) -> Findings:

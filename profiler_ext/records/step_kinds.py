@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
+from profiler_ext.errors import UsageError
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.recording import StepCall, StepCalls
 from profiler_ext.records.vocabulary import StepKind
@@ -45,13 +47,24 @@ class KindOfSteps:
 
     kind: StepKind
     steps: tuple[Step, ...]  # that were recorded
-    calls: tuple[tuple[StepCall, ...], ...]  # of each step that was recorded or timed
-    unprofiled_ns: tuple[int, ...]  # times of those before the recording
+    of_steps: tuple[StepCalls, ...]  # of each step that was recorded or timed
 
     @property
-    def wall_ns(self) -> int | None:
-        """The median wall time of the recorded steps."""
-        return int(np.median([each.wall_ns for each in self.steps])) if self.steps else None
+    def calls(self) -> tuple[tuple[StepCall, ...], ...]:
+        """The calls of each step that was recorded or timed."""
+        return tuple(each.calls for each in self.of_steps)
+
+    @property
+    def unprofiled_ns(self) -> tuple[int, ...]:
+        """The times of the steps before the recording."""
+        times = (each.unprofiled_ns for each in self.of_steps)
+        return tuple(each for each in times if each is not None)
+
+    @property
+    def last_calls(self) -> tuple[tuple[int, StepCall | None], ...]:
+        """The numbers of the recorded steps, each with the call that ended it."""
+        recorded = ((each.step, each.calls) for each in self.of_steps)
+        return tuple((n, calls[-1] if calls else None) for n, calls in recorded if n is not None)
 
     @property
     def batch(self) -> tuple[int, int]:
@@ -71,6 +84,14 @@ class KindOfSteps:
         return _range(every) if every and len(every) == len(known) else None
 
     @property
+    def accepted(self) -> float | None:
+        """The tokens of a sequence that a round adds: their mean, where a mask shows them."""
+        known = [(calls[-1].context, calls[-1].length) for calls in self.calls if calls]
+        pairs = ((a[0], b[0], b[1]) for a, b in pairwise(known))
+        added = [now - last for last, now, most in pairs if last and now and 0 < now - last <= most]
+        return float(np.mean(added)) if added else None
+
+    @property
     def tokens(self) -> float:
         """The tokens that a step computes, padding included: their mean; of a round, verified."""
         return float(np.mean([c[-1].batch * c[-1].length for c in self.calls if c] or [0]))
@@ -82,7 +103,7 @@ def _range(numbers: Iterable[int]) -> tuple[int, int]:
 
 
 def kinds_of_steps(analysis: Analysis) -> tuple[KindOfSteps, ...]:
-    """Return the kinds of steps of inference, what has most recorded steps first.
+    """Return the kinds of steps of inference, the usual one first.
 
     None where no call had tokens.
     """
@@ -93,7 +114,12 @@ def kinds_of_steps(analysis: Analysis) -> tuple[KindOfSteps, ...]:
     for kind, each in _named(known):
         own.setdefault(kind, []).append(each)
     kinds = [_of_kind(analysis, kind, steps) for kind, steps in own.items()]
-    return tuple(sorted(kinds, key=lambda each: (-len(each.steps), each.kind)))
+    return tuple(sorted(kinds, key=_order))
+
+
+def _order(own: KindOfSteps) -> tuple[bool, int, StepKind]:
+    """Order kinds: what generates tokens first, as a program spends its time there."""
+    return not (own.steps and own.kind in _GENERATING), -len(own.steps), own.kind
 
 
 def _named(steps: Sequence[StepCalls]) -> Iterator[tuple[StepKind, StepCalls]]:
@@ -109,26 +135,33 @@ def _of_kind(analysis: Analysis, kind: StepKind, own: Sequence[StepCalls]) -> Ki
     return KindOfSteps(
         kind,
         tuple(step for step in analysis.steps if step.number in numbers),
-        tuple(each.calls for each in own),
-        tuple(each.unprofiled_ns for each in own if each.unprofiled_ns is not None),
+        tuple(own),
     )
 
 
 def of_usual_kind(analysis: Analysis) -> Analysis:
     """Return an analysis of the kind of steps that most are of; itself where there is one kind."""
-    return analysis.derived.once("usual kind", lambda: _of_first(analysis))
-
-
-def _of_first(analysis: Analysis) -> Analysis:
     kinds = kinds_of_steps(analysis)
     return of_kind(analysis, kinds[0].kind) if kinds and kinds[0].steps else analysis
 
 
 def of_kind(analysis: Analysis, kind: StepKind) -> Analysis:
-    """Return an analysis of the steps of one kind; what ran in others belongs to no step."""
-    own = next(each for each in kinds_of_steps(analysis) if each.kind is kind)
+    """Return an analysis of the steps of one kind; what ran in others belongs to no step.
+
+    Raises:
+        UsageError: No step of that kind was recorded.
+    """
+    kinds = {each.kind: each for each in kinds_of_steps(analysis) if each.steps}
+    if kind not in kinds:
+        listed = ", ".join(kinds) or "none: the tokens of its steps are not known"
+        raise UsageError(f"no step of kind {kind!r} was recorded; ask for one of {listed}")
+    own = kinds[kind]
     if len(own.steps) == len(analysis.steps):
         return analysis
+    return analysis.derived.once(("kind", kind), lambda: _of_steps(analysis, own))
+
+
+def _of_steps(analysis: Analysis, own: KindOfSteps) -> Analysis:
     numbers = {each.number for each in own.steps}
     launches, idle, recording = analysis.launches, analysis.idle, analysis.recording
     outside = ~np.isin(launches.step.filled(-1), [*numbers])

@@ -128,13 +128,13 @@ def _tokens(of: str, given: Given) -> StepCall | None:
     positional, named = given
     first = next((each for each in positional if not process.is_module(each)), None)
     if isinstance(first, Mapping):  # a batch as a tokenizer returns it
-        first, named = None, {**first, **named}
+        named, first = {**first, **named}, None
     name = next((each for each in _TOKENS if named.get(each) is not None), "")
     given_tokens = first if first is not None else named.get(name)
     sizes = process.sizes_of(given_tokens)
     if sizes is None or len(sizes) != 2 + (first is None and name == _EMBEDDINGS):
         return None
-    if len(sizes) == 2 and not process.are_numbers(given_tokens):
+    if len(sizes) == 2 and not process.is_of_numbers(given_tokens):
         return None
     masks = (process.sizes_of(named.get(each)) for each in _MASKS)
     mask = next((each for each in masks if each is not None and len(each) == 2), None)

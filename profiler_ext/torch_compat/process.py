@@ -225,15 +225,15 @@ def call_arguments(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def sizes_of(thing: object) -> tuple[int, ...] | None:
     """Return the sizes of a tensor; ``None`` of anything else, and where they are symbolic."""
-    if not issubclass(type(thing), torch.Tensor):
+    if not isinstance(thing, torch.Tensor):
         return None
-    sizes = tuple(torch.Tensor.size(thing))  # type: ignore[arg-type]
+    sizes = tuple(torch.Tensor.size(thing))
     return sizes if all(type(each) is int for each in sizes) else None
 
 
-def are_numbers(thing: torch.Tensor) -> bool:
-    """Tell whether a tensor is of whole numbers, as token ids are."""
-    return thing.dtype in (torch.int64, torch.int32)
+def is_of_numbers(thing: object) -> bool:
+    """Tell whether something is a tensor of whole numbers, as token ids are."""
+    return isinstance(thing, torch.Tensor) and thing.dtype in (torch.int64, torch.int32)
 
 
 def event_type() -> Any:
