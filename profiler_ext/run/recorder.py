@@ -216,7 +216,7 @@ class Recorder:
         self._profiler.step_source, self._profiler.step_call = self.ends.source, self.ends.of
         self._profiler.calls_of_step = self.ends.calls
         if self.ends.is_of_prefill:
-            self.window.step_between(self._profiler.step_num)
+            self.window.unusual_step(self._profiler.step_num)
         if self.ends.begins_prefill:
             self.window.prefill_begins(self._profiler.step_num + 1)
         self._count()

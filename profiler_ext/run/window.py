@@ -126,6 +126,7 @@ class Window:
         self.was_postponed = False  # to later steps than requested
         self.prefills = 0  # that began
         self.has_prefill = False  # is among the recorded steps
+        self._counted_apart: int | None = None  # the last step that is not among the requested
         self._over_s: float | None = None  # when the requested steps were over
         self._steps, self._repeats, self._now = steps, repeats, now
         self._has_open_region, self._is_learning = has_open_region, is_learning
@@ -183,18 +184,24 @@ class Window:
     def prefill_begins(self, step: int) -> None:
         """Record from a step on, a prefill, if the requested steps were over and had none."""
         self.prefills += 1
-        if not self.is_early(step) and self.is_marked(step):
-            self.has_prefill = True
-        elif self.awaits_prefill(step) and self._steps.steps is not None:
-            self.has_prefill, self._warmup = True, 0
+        if self._steps.steps is not None and self.awaits_prefill(step):
+            self._warmup = 0
             self._begin_at(step)
-            self._last = step + self._steps.steps
+        if self._records(step):
+            self.has_prefill = True
+            self._one_more_for(step)
 
-    def step_between(self, step: int) -> None:
-        """Record one step more for a recorded one that is not of the usual kind."""
-        is_recorded = not self.is_early(step) and self.is_marked(step)
-        if is_recorded and step not in (self.first, self._last) and self._last is not None:
-            self._last += 1
+    def unusual_step(self, step: int) -> None:
+        """Record one step more, as a recorded one that ends generated no token."""
+        if self._records(step) and step != self._last and step != self._counted_apart:
+            self._one_more_for(step)
+
+    def _records(self, step: int) -> bool:
+        return not self.is_early(step) and self.is_marked(step)
+
+    def _one_more_for(self, step: int) -> None:
+        self._counted_apart = step
+        self._last = None if self._last is None else self._last + 1
 
     def awaits_prefill(self, step: int) -> bool:
         """Whether the requested steps are over since a short time, and none was a prefill."""
