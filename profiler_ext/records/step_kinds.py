@@ -117,9 +117,9 @@ def kinds_of_steps(analysis: Analysis) -> tuple[KindOfSteps, ...]:
     return tuple(sorted(kinds, key=_order))
 
 
-def _order(own: KindOfSteps) -> tuple[bool, int, StepKind]:
+def _order(own: KindOfSteps) -> tuple[bool, int, str]:
     """Order kinds: what generates tokens first, as a program spends its time there."""
-    return not (own.steps and own.kind in _GENERATING), -len(own.steps), own.kind
+    return not (own.steps and own.kind in _GENERATING), -len(own.steps), own.kind.value
 
 
 def _named(steps: Sequence[StepCalls]) -> Iterator[tuple[StepKind, StepCalls]]:

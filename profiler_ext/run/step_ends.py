@@ -487,7 +487,8 @@ class StepEnds:
             self._repeated.call = call
             self._end(call.ender, call.source, hook)
         elif self._has_decoded and self._is_prompt(call) and self._repeated.call is not None:
-            if self._is_decoding:
+            is_in_round = self._repeated.has_rounds and bool(self._calls)  # after first drafts
+            if self._is_decoding and not is_in_round:
                 self.begins_prefill = True
                 self._end(self._ender, self.source, self._hook)
                 self.begins_prefill = False
