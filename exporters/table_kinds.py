@@ -217,7 +217,7 @@ RECORDS = (
             ("step", "step"),
             ("wall_ns", "wall time"),
             ("busy_ns", "busy"),
-            ("kind", "kind"),
+            ("step_kind", "kind"),
             ("batch", "batch"),
             ("length", "length"),
             ("tokens", "tokens"),

@@ -58,7 +58,7 @@ class StepKindFacts(Part, frozen=True, kw_only=True):
     batch: Annotated[list[int], about("least and most sequences, beams among them")]
     length: Annotated[list[int], about("least and most tokens of a sequence in a call")]
     context: Annotated[list[int] | None, about("least and most tokens so far, where a mask has it")]
-    step_ns: Annotated[float | None, about("median; without profiling where that was measured")]
+    step_ns: Annotated[int | None, about("the usual; without profiling where that was measured")]
     is_profiled: Annotated[bool, about("step_ns is of recorded steps")]
     tokens: Annotated[float, about("of a step: computed, padding included; of a round, accepted")]
     is_most: Annotated[bool, about("how many drafted tokens are accepted is not known")]

@@ -238,7 +238,7 @@ def by_step(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
         "step": gather([each.number for each in steps], every, INT),
         "wall_ns": gather([each.wall_ns for each in steps], every, INT),
         "busy_ns": gather([busy.get(each.number, 0) for each in steps], every, INT),
-        "kind": gather(kinds, every, TEXT),
+        "step_kind": gather(kinds, every, TEXT),
         "batch": gather([None if call is None else call.batch for call in last], every, INT),
         "length": gather([None if call is None else call.length for call in last], every, INT),
         "tokens": gather(tokens, every, INT),

@@ -38,6 +38,7 @@ __all__ = [
     "find",
     "find_on_ranks",
     "training_steps",
+    "usual_step_ns",
 ]
 
 
@@ -50,6 +51,13 @@ def training_steps(analysis: Analysis) -> tuple[int, ...]:
     """Return how long steps took before the recording, in ns; none where that is not known."""
     usual = of_usual_kind(analysis)
     return facts_of(usual).training_steps_ns if usual.steps else ()
+
+
+def usual_step_ns(analysis: Analysis) -> tuple[int, bool]:
+    """Return the time of the usual step, and whether it is known without profiling."""
+    facts = facts_of(analysis)
+    is_known = facts.training.is_known
+    return (facts.training.step_ns if is_known else facts.step_ns), is_known
 
 
 def find_on_ranks(analyses: Sequence[Analysis]) -> Findings:

@@ -314,7 +314,7 @@ class IdleCause(
     )
 
 
-class StepKind(Term, page="words.md", title="step kind", columns=("steps.kind",)):
+class StepKind(Term, page="words.md", title="step kind", columns=("by_step.step_kind",)):
     """What a step of inference does, by the shapes of what its model was given."""
 
     PREFILL = (
