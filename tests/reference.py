@@ -32,7 +32,6 @@ from profiler_ext.records.vocabulary import (
     NOTHING,
     BreakdownCategory,
     CacheState,
-    StepKind,
     FusionBarrier,
     IdleCause,
     LaunchKind,
@@ -40,6 +39,7 @@ from profiler_ext.records.vocabulary import (
     Phase,
     Scope,
     SiteKind,
+    StepKind,
     Term,
 )
 from profiler_ext.rooflines.compute_units import Bound, Unit, UnitEvidence

@@ -147,6 +147,9 @@ class Recorder:
         if self.is_in_child:
             return
         self._try(self.ends.leave)
+        if self._holds_for_prefill and not self.window.is_over(self.ends.count):
+            self.window.return_to_requested()
+            self._try(self._profiler.drop)
         self._try(self._profiler.stop)
         if self.session is None and (part := self._incomplete_session) is not None:
             with isolated():

@@ -127,6 +127,8 @@ class Window:
         self.prefills = 0  # that began
         self.has_prefill = False  # is among the recorded steps
         self._counted_apart: int | None = None  # the last step that is not among the requested
+        # First and last of the requested steps, where others with a prefill are recorded
+        self._requested: tuple[int | None, int | None] | None = None
         self._over_s: float | None = None  # when the requested steps were over
         self._steps, self._repeats, self._now = steps, repeats, now
         self._has_open_region, self._is_learning = has_open_region, is_learning
@@ -185,11 +187,17 @@ class Window:
         """Record from a step on, a prefill, if the requested steps were over and had none."""
         self.prefills += 1
         if self._steps.steps is not None and self.awaits_prefill(step):
-            self._warmup = 0
+            self._warmup, self._requested = 0, (self.first, self._last)
             self._begin_at(step)
         if self._records(step):
             self.has_prefill = True
             self._one_more_for(step)
+
+    def return_to_requested(self) -> None:
+        """Let the requested steps be those that were recorded: the ones with a prefill are not."""
+        if self._requested is not None:
+            self.first, self._last = self._requested
+            self._requested, self.has_prefill = None, False
 
     def unusual_step(self, step: int) -> None:
         """Record one step more, as a recorded one that ends generated no token."""
