@@ -24,13 +24,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.figures import Figure, add_json, tell
+from benchmarks.figures import Figure, add_json, tell, write
 from benchmarks.pairs import WITH, WITHOUT, compared, sides_of_turn, turns
 
 COMPILED, OWN = "reduce-overhead", "torch.cuda.graph"
 _READY, _BLOCK, _MEMORY = "ready", "block", "memory"
 _WIDTH = 768
-_GROWTH_BLOCKS = 20
+_GROWTH_BLOCKS = 10
 
 
 def decoders(device: str, layers: int) -> dict[str, Callable[[], None]]:
@@ -218,8 +218,11 @@ def main() -> None:
         serve(options.device, options.tokens, options.layers)
         return
     with tempfile.TemporaryDirectory() as folder:
-        figures = [*throughput(options, Path(folder)), *starts(options, Path(folder))]
-    tell(figures, options.json)
+        figures = throughput(options, Path(folder))
+        tell(figures)
+        more = starts(options, Path(folder)) if options.starts else []
+    tell(more)
+    write([*figures, *more], options.json)
 
 
 if __name__ == "__main__":
