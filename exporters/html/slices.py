@@ -125,7 +125,9 @@ def _slices(
         for step in each_step:
             profiled = (a for a in own if step in (None, *(each.number for each in a.steps)))
             # Steps of several kinds have no common mean
-            yield Slice(tuple(of_usual_kind(a) if step is None else a for a in profiled), rank, step)
+            yield Slice(
+                tuple(of_usual_kind(a) if step is None else a for a in profiled), rank, step
+            )
 
 
 class Sums:

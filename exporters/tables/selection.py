@@ -15,6 +15,7 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.step_kinds import of_kind, of_usual_kind
 from profiler_ext.records.vocabulary import Phase, Scope, StepKind
 
+
 def kind_named(name: str) -> StepKind:
     """Return a kind of steps.
 

@@ -17,6 +17,13 @@ from profiler_ext.records.step_kinds import KindOfSteps, kinds_of_steps, of_kind
 from profiler_ext.records.vocabulary import StepKind
 
 
+_UNITS = {
+    StepKind.DECODE: "a token",
+    StepKind.SPECULATIVE: "a round",
+    StepKind.SEQUENCES: "a call",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class KindRow:
     """The steps of one kind, and how fast they generate or read tokens."""
@@ -72,7 +79,7 @@ def _text(row: KindRow) -> str:
     tokens = f"{_range_text(*own.batch)} x {_range_text(*own.length)} tokens{of}"
     if row.step_ns is None or row.tokens_per_s is None:
         return f"{label} {recorded}, {tokens}"
-    unit = {StepKind.DECODE: "a token", StepKind.SPECULATIVE: "a round"}.get(own.kind, "a step")
+    unit = _UNITS.get(own.kind, "a step")
     profiled = " while profiling" if row.is_profiled else ""
     rate = f"{'at most ' if row.is_most else ''}{row.tokens_per_s:,.0f} tokens/s"
     return f"{label} {recorded}, {tokens}, {time_text(row.step_ns)} {unit}{profiled}, {rate}"
