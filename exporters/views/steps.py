@@ -16,7 +16,6 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.step_kinds import KindOfSteps, kinds_of_steps, of_kind, of_usual_kind
 from profiler_ext.records.vocabulary import StepKind
 
-
 _UNITS = {
     StepKind.DECODE: "a token",
     StepKind.SPECULATIVE: "a round",
@@ -91,10 +90,9 @@ def _range_text(least: int, most: int) -> str:
 
 def usual_kind_text(analysis: Analysis) -> str:
     """Return which steps tables and recommendations are of, ``""`` where all are of one kind."""
-    usual = of_usual_kind(analysis)
-    if usual is analysis:
-        return ""
     kinds = [each for each in kinds_of_steps(analysis) if each.steps]
+    if len(kinds) < 2:
+        return ""
     others = ", ".join(f"--step-kind {each.kind}" for each in kinds[1:])
     return f"what follows is of the {kinds[0].kind.label} steps; of others: {others}"
 

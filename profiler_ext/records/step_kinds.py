@@ -156,7 +156,8 @@ def of_kind(analysis: Analysis, kind: StepKind) -> Analysis:
         listed = ", ".join(kinds) or "none: the tokens of its steps are not known"
         raise UsageError(f"no step of kind {kind!r} was recorded; ask for one of {listed}")
     own = kinds[kind]
-    if len(own.steps) == len(analysis.steps):
+    timed_ns = analysis.recording.settings.unprofiled_steps_ns  # of what most steps were
+    if len(own.steps) == len(analysis.steps) and timed_ns == own.unprofiled_ns:
         return analysis
     return analysis.derived.once(("kind", kind), lambda: _of_steps(analysis, own))
 

@@ -116,11 +116,19 @@ def test_a_program_that_decodes_nothing_runs_over_whole_sequences() -> None:
     analysis = generation()
     recording = analysis.recording
     steps = tuple(StepCalls(number, calls(256)) for number in range(3))
-    settings = replace(recording.settings, step_calls=steps)
+    settings = replace(recording.settings, step_calls=steps, unprofiled_steps_ns=())
     scored = replace(analysis, recording=replace(recording, settings=settings))
     (only,) = kinds_of_steps(scored)
     assert (only.kind, len(only.steps)) == (StepKind.SEQUENCES, 3)
     assert of_usual_kind(scored) is scored
+
+
+def test_times_of_other_kinds_are_none_of_its_own() -> None:
+    """Where prefills alone were recorded, the steps before are no measure of them."""
+    analysis = generation()
+    recording, prefill = analysis.recording, analysis.steps[:1]
+    only = replace(analysis, recording=recording, steps=prefill)
+    assert of_usual_kind(only).recording.settings.unprofiled_steps_ns == ()
 
 
 def test_accepted_tokens_are_what_the_mask_grew_by() -> None:
