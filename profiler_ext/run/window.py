@@ -24,6 +24,8 @@ _SETTLING_STEPS = 4
 _MAX_SETTLING_STEPS = 12
 _SETTLING_S = 1.0
 """Short steps get faster for some ten calls, so up to so many are let go by in this time."""
+_AFTER_PREFILL = 3
+"""Steps after a prefill that are let go by: CUDA graphs are recorded again for a new cache."""
 _PREFILL_WAIT_S = 10.0
 """Where no prefill is among the recorded steps, one that begins so soon after them is recorded."""
 
@@ -105,8 +107,8 @@ class Window:
     first step have too few steps for the requested ones, the last of theirs are recorded.
 
     Of a program that generates tokens, a prefill is recorded too: if none is among the requested
-    steps, the next that begins soon, and the requested number of steps after it, are recorded in
-    their place.
+    steps, the next that begins soon, and the requested number of steps once some more are over,
+    are recorded in their place.
     """
 
     def __init__(
@@ -166,8 +168,12 @@ class Window:
 
     def is_marked(self, step: int) -> bool:
         """Whether a step is one of the requested ones, or recorded in their place."""
-        is_requested = self.first is not None and step >= self.first and not self.is_over(step)
-        return is_requested or self.is_early(step)
+        if self.is_early(step):
+            return True
+        if self.first is None or step < self.first or self.is_over(step):
+            return False
+        has_settled = step == self.first or step > self.first + _AFTER_PREFILL
+        return self._requested is None or has_settled
 
     def is_early(self, step: int) -> bool:
         """Whether a step is recorded in case that the script ends before the requested ones."""
@@ -189,6 +195,7 @@ class Window:
         if self._steps.steps is not None and self.awaits_prefill(step):
             self._warmup, self._requested = 0, (self.first, self._last)
             self._begin_at(step)
+            self._last = step + _AFTER_PREFILL + self._steps.steps - 1
         if self._records(step):
             self.has_prefill = True
             self._one_more_for(step)

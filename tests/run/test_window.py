@@ -235,14 +235,22 @@ def generating(prefills: set[int], steps: int, *, skip: str = "3", asked: str = 
         (set(), "--wrR---------"),
         ({0}, "--wrR---------"),  # before the requested steps
         ({4}, "--wrrR--------"),  # among them: one more is recorded
-        ({9}, "--wrR----rrR--"),  # after them: it is recorded, and as many as were asked for
-        ({9, 12}, "--wrR----rrR--"),
+        ({7}, "--wrR--rrrrrR-"),  # after them: it, three that are not counted, as many as asked for
+        ({7, 13}, "--wrR--rrrrrR-"),
     ],
 )
 def test_a_prefill_is_recorded_beside_the_requested_steps(
     prefills: set[int], expected: str
 ) -> None:
     assert generating(prefills, 14) == expected
+
+
+def test_the_steps_just_after_an_awaited_prefill_are_not_counted() -> None:
+    window = Window(Amount.parsed("1"), Amount.parsed("2"))
+    actions(window, 4)
+    window.prefill_begins(4)
+    assert actions(window, 11)[4:] == "rrrrrR-"
+    assert [step for step in range(4, 11) if window.is_marked(step)] == [4, 8, 9]
 
 
 def test_a_prefill_is_not_awaited_for_long() -> None:

@@ -59,6 +59,10 @@ _DECODING = (
     "replay each token (transformers: cache_implementation='static'); or a larger batch"
 )
 _SKIPPED = "remove what keeps torch from replaying the graph (it is compiled for CUDA graphs): "
+_REPLAYED_TOKENS = (
+    "a larger batch; or sample, and move to the next position, within the compiled function, so "
+    "that one graph is all that a token replays"
+)
 _REPLAYED = "a larger batch; or include the loss and the optimizer step in the CUDA graphs"
 
 # The idle time of these has causes of its own
@@ -168,7 +172,7 @@ def _replayed(facts: Facts, launches: Ints) -> float:
 
 def _remedy(facts: Facts, launches: Ints) -> str:
     if _replayed(facts, launches) > _MAX_FRACTION:
-        return _REPLAYED
+        return _REPLAYED_TOKENS if facts.is_decoding else _REPLAYED
     if len(facts.analysis.communication):
         return _RANKS
     if _compiled(facts, launches) <= _MAX_FRACTION:
