@@ -48,6 +48,11 @@ class _Compile:
         return any(half() is not None for half in self.halves)
 
 
+class _CompilesWithoutId(threading.local):
+    def __init__(self) -> None:
+        self.ahead_of_time: list[_Compile] = []  # the innermost last
+
+
 class EarlierStages:
     """The compiles that later graphs may belong to; a reset of Dynamo reuses their ids."""
 
@@ -59,11 +64,26 @@ class EarlierStages:
         self._by_compile_id: dict[str, list[_Compile]] = {}
         self._last: list[tuple[str, _Compile]] = []
         self._numbers = itertools.count()
+        self._thread_local = _CompilesWithoutId()
 
     def keep_dynamo(self, graph: DynamoGraph) -> None:
         """Keep the Dynamo graph of the current compile."""
-        if (compile_id := process.current_compile_id()) is not None:
-            self._begin(compile_id, _Compile(graph, number=next(self._numbers)))
+        compile_id, number = process.current_compile_id(), next(self._numbers)
+        if compile_id is not None:
+            self._begin(compile_id, _Compile(graph, number=number))
+        # The frame has an id while Dynamo traces it, but not while its backend compiles it.
+        for outer in self._thread_local.ahead_of_time[-1:]:
+            outer.dynamo, outer.number = graph, number
+
+    @contextmanager
+    def ahead_of_time(self) -> Iterator[None]:
+        """Keep what a thread compiles ahead of time, to which torch gives no compile id."""
+        compiles = self._thread_local.ahead_of_time
+        compiles.append(_Compile())
+        try:
+            yield
+        finally:
+            compiles.pop()
 
     @property
     def dynamo(self) -> DynamoGraph | None:
@@ -133,7 +153,9 @@ class EarlierStages:
             yield from reversed(each.joints)
 
     def _latest_first(self) -> Iterable[_Compile]:
-        return reversed(self._by_compile_id.get(process.current_compile_id() or "", ()))
+        if (compile_id := process.current_compile_id()) is None:
+            return reversed(self._thread_local.ahead_of_time)
+        return reversed(self._by_compile_id.get(compile_id, ()))
 
     def _current_compile(self) -> _Compile | None:
         return next(iter(self._latest_first()), None)

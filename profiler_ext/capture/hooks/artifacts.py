@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -209,16 +210,16 @@ class ArtifactHooks:
             self._seal(inner, call["self"], call["graph"], call["gm"])
 
     def _seal(self, inner: InnerCompile | None, artifact: Any, graph: Any, gm: Any) -> None:
-        provenance = sealing.seal(self._compiles, artifact, graph, gm, self._failed)
+        source = inductor.wrapper_source(artifact) or ""
+        copied = partial(inputs.non_static_inputs, artifact, gm)
+        provenance = sealing.seal(self._compiles, graph, gm, source, self._failed, copied)
         data = to_bytes(provenance)
         if inner is not None:
             inner.sealed = provenance_lookup.Sealed(data, provenance.dynamo_digest)
         self._registry.attach_provenance(artifact, data)
 
     def _failed(self) -> tuple[Gap, ...]:
-        return tuple(
-            map(failed_graphs.failure_gap, self._guard.failures_in(process.current_compile_id()))
-        )
+        return failed_graphs.gaps_of_compile(self._guard)
 
     def _artifact_ready(self, call: Observed) -> Observation:
         started_ns = time.perf_counter_ns()
