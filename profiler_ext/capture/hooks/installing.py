@@ -16,7 +16,6 @@ from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.hooks import artifacts
 from profiler_ext.capture.hooks.compile_log import CompileHooks, CompileLog
 from profiler_ext.capture.hooks.graphs import AutogradHooks, GraphHooks, RegionHooks
-from profiler_ext.capture.hooks.packages import PackageHooks
 from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.isolation.locks import Lock
@@ -255,7 +254,7 @@ class Capture:
         )
         regions = RegionHooks(self._compiles, graphs.creations)
         hooks = (artifacts.SiteHooks(self._compiles), graphs, regions, AutogradHooks(backwards))
-        packages = PackageHooks(self.guard, self._compiles, self._registry)
+        packages = artifacts.PackageHooks(self.guard, self._compiles, self._registry)
         for each in (*hooks, self._artifacts, self._caches, packages):
             yield from each.observations()
         if self._cpu_events:
