@@ -93,7 +93,7 @@ def _alone(kernel: MeasuredKernel) -> str:
 
 
 def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
-    nodes = [", ".join(each.nodes) for each in kernel.parts]
+    nodes = [("store " if each.is_store else "") + ", ".join(each.nodes) for each in kernel.parts]
     places = [_place(each) for each in kernel.parts]
     most = _WIDE_NAME if width >= _WIDE else _NARROW_NAME
     node_width, place_width = (
