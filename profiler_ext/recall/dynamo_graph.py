@@ -165,6 +165,7 @@ class DynamoGraph:
     tensor_paths: Mapping[str, str] = field(default_factory=dict)  # by source and by input
     parameter_inputs: Mapping[int, str] | None = None
     """For a separately compiled part, the path of each input that a module holds, by position."""
+    inputs: int = 0  # how many a part has
 
     def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:
         """Return where the node of a carried graph was called, by its position in that graph."""

@@ -8,8 +8,8 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,6 +36,7 @@ class _Compile:
 
     dynamo: DynamoGraph | None = None
     part: DynamoGraph | None = None  # that is compiled separately now
+    given: DynamoGraph | None = None  # the same as its backend gave it, before inputs are renamed
     number: int | None = None  # of the Dynamo graph in this process
     joints: list[JointGraph] = field(default_factory=list)
     parts: list[DynamoGraph | None] = field(default_factory=list)  # that each joint is traced from
@@ -46,6 +47,13 @@ class _Compile:
     def has_live_backward(self) -> bool:
         """Whether a backward of it may still be compiled."""
         return any(half() is not None for half in self.halves)
+
+
+def _with_inputs(part: DynamoGraph | None, given: DynamoGraph | None) -> DynamoGraph | None:
+    """Return a part with the inputs that it was given, where torch has renamed them since."""
+    if part is None or given is None or part.parameter_inputs or part.inputs != given.inputs:
+        return part
+    return replace(part, parameter_inputs=given.parameter_inputs)
 
 
 class _CompilesWithoutId(threading.local):
@@ -93,7 +101,20 @@ class EarlierStages:
     def begin_part(self, describe: Callable[[DynamoGraph], DynamoGraph | None]) -> None:
         """Begin to compile a part of the Dynamo graph, or all of it."""
         if (now := self._current_compile()) is not None and now.dynamo is not None:
-            now.part = describe(now.dynamo)
+            now.part = _with_inputs(describe(now.dynamo), now.given)
+
+    @contextmanager
+    def in_part(self, describe: Callable[[DynamoGraph], DynamoGraph | None]) -> Iterator[None]:
+        """Begin to compile a part of the Dynamo graph that its backend compiles by itself."""
+        self.begin_part(describe)
+        if (now := self._current_compile()) is None:
+            yield
+            return
+        outer, now.given = now.given, now.part
+        try:
+            yield
+        finally:
+            now.given = outer
 
     def traced_from(self, joint: JointGraph | None = None) -> DynamoGraph | None:
         """Return the Dynamo graph, or part, that a graph of this compile was traced from.
@@ -366,8 +387,23 @@ class Compiles(EarlierStages):
 
 def begin_part(compiles: Compiles, gm: Any) -> None:
     """Note what a backend compiles now: all of Dynamo's graph, or a part of it."""
+    if (describe := _description(compiles, gm)) is not None:
+        compiles.begin_part(describe)
+
+
+@contextmanager
+def in_part(compiles: Compiles, gm: Any) -> Iterator[None]:
+    """Note the same while a backend compiles it by itself."""
+    describe = _description(compiles, gm)
+    with nullcontext() if describe is None else compiles.in_part(describe):
+        yield
+
+
+def _description(
+    compiles: Compiles, gm: Any
+) -> Callable[[DynamoGraph], DynamoGraph | None] | None:
     # Marked regions are parts of AOTAutograd's graph; compiled autograd copies its graph whole.
     is_region = compiles.outer_graph is not None or compiles.region is not None
     is_graph = isinstance(gm, torch.fx.GraphModule)
-    if is_graph and not is_region and not process.in_compiled_autograd():
-        compiles.begin_part(partial(part_of, gm))
+    is_part = is_graph and not is_region and not process.in_compiled_autograd()
+    return partial(part_of, gm) if is_part else None

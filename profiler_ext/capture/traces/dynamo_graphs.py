@@ -240,4 +240,5 @@ def part_of(gm: torch.fx.GraphModule, dynamo_graph: DynamoGraph) -> DynamoGraph 
         },
         places=tuple(map(source_of, nodes)),
         parameter_inputs={at: path for at, path in enumerate(paths) if path is not None},
+        inputs=len(given),
     )
