@@ -399,9 +399,7 @@ def in_part(compiles: Compiles, gm: Any) -> Iterator[None]:
         yield
 
 
-def _description(
-    compiles: Compiles, gm: Any
-) -> Callable[[DynamoGraph], DynamoGraph | None] | None:
+def _description(compiles: Compiles, gm: Any) -> Callable[[DynamoGraph], DynamoGraph | None] | None:
     # Marked regions are parts of AOTAutograd's graph; compiled autograd copies its graph whole.
     is_region = compiles.outer_graph is not None or compiles.region is not None
     is_graph = isinstance(gm, torch.fx.GraphModule)
