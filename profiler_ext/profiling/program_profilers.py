@@ -24,9 +24,8 @@ _numbers = itertools.count()
 class ProgramProfile(profile):
     """The program's profiler, whose sessions are written to a folder as well."""
 
-    _imports_compiler = (
-        False  # the program's process begins a recording, and may wait for no import
-    )
+    folder: Path
+    _imports_compiler = False  # a server that begins a recording may wait for no import
 
     def __init__(
         self, *arguments: Any, on_trace_ready: Callable[..., Any] | None = None, **options: Any
