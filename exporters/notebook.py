@@ -154,6 +154,7 @@ def _breakdown(analyses: Sequence[Analysis]) -> str:
     placed = (each.text for each in waits)
     compiled = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
     sentences = (*summary.coverage_lines(analyses), *utilisation_texts(analyses), *placed)
+    sentences = (*sentences, *summary.peak_texts(analyses))
     every = sentences if compiled is None else (*sentences, compiled)
     below = "".join(tag("p", text(sentence)) for sentence in every)
     heads = Head("account"), *_numbers("time/step", "% wall")

@@ -27,7 +27,15 @@ from profiler_ext.records.evidence import (
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.inside import InsideRoute
 from profiler_ext.records.kernel_lines import KernelLineEvidence, LinePart
-from profiler_ext.records.memory import BirthEvidence, MemoryGap, MemoryKind, OwnerKind
+from profiler_ext.records.memory import (
+    BirthEvidence,
+    LifeEvidence,
+    LifeReason,
+    MemoryGap,
+    MemoryKind,
+    OwnerKind,
+    UnusedKind,
+)
 from profiler_ext.records.vocabulary import (
     NOTHING,
     BreakdownCategory,
@@ -62,8 +70,11 @@ MEASURED = DOCS.parent / "benchmarks" / "findings_h200.md"
 VOCABULARIES: tuple[type[Term], ...] = (
     MemoryKind,
     MemoryGap,
+    UnusedKind,
     OwnerKind,
     BirthEvidence,
+    LifeReason,
+    LifeEvidence,
     GapReason,
     LineEvidence,
     EagerEvidence,
@@ -125,8 +136,11 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
     MemoryKind: ("What memory at the peak is", "A block"),
     MemoryGap: ("Why the line of memory is not known", "Blocks with it"),
+    UnusedKind: ("What no block has", "It"),
     OwnerKind: ("What holds memory", "A storage"),
     BirthEvidence: ("How the origin of memory is known", "A block"),
+    LifeReason: ("Why memory is still allocated", "A block"),
+    LifeEvidence: ("How it is known why memory is still allocated", "The reason"),
     LinePart: ("What a line or an instruction of a kernel does", "It"),
     KernelLineEvidence: ("How the op of a kernel's line is known", "The line"),
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
@@ -141,6 +155,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
     evidence = (
         *(LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence, ShareEvidence),
         BirthEvidence,
+        LifeEvidence,
     )
     words = (
         *(
@@ -157,7 +172,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
         *(Unit, UnitEvidence, Bound),
         *(FusionBarrier, InsideRoute, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
-        *(MemoryKind, MemoryGap, OwnerKind),
+        *(MemoryKind, MemoryGap, UnusedKind, OwnerKind, LifeReason),
         *(Account, Match, Verdict, Outcome),
     )
     return {

@@ -63,6 +63,7 @@ def explain(
         forward_evidence_ns=sums.times_by_place(about.ranks, lambda p: p.forward_evidence),
         own_gaps=details.gaps(about, time.duration_ns),
         findings=details.findings(about),
+        memory=details.memory(about),
         against=None if earlier is None else against(session.analyses, earlier, subject),
         **lists,
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html.graphs import Codes, graph_numbers, graph_rows
+from profiler_ext.exporters.html.memory import memory_data
 from profiler_ext.exporters.html.single_launches import single_launches
 from profiler_ext.exporters.html.sites import ABSENT, Pool, Pools, Site, sites_of
 from profiler_ext.exporters.html.slices import (
@@ -210,6 +211,7 @@ def report_data(
     chosen, layers = choices(analyses, sites), Layers(pools, sites.sites)
     sums = Sums(analyses, sites)
     codes = Codes(_kernel_times(analyses))
+    line_number = partial(_line_number, pools.lines, paths)
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
     data = {
         "rooflines": roofline_rows(slowest, of_lines, pools.kernels.codes()),
@@ -224,7 +226,8 @@ def report_data(
         "layers": layers.folded(),
         "steps": _steps(analyses),
         "launch_stats": single_launches(analyses, sites),
-        "timelines": timelines(analyses, sites, partial(_line_number, pools.lines, paths)),
+        "timelines": timelines(analyses, sites, line_number),
+        "memory": memory_data(analyses, line_number),
         "lines": pools.lines.values(),
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
         "root": root_label(settings.models),

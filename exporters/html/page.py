@@ -14,6 +14,7 @@ from profiler_ext.exporters.html.buffers import buffers
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.elements import section, tag, text
 from profiler_ext.exporters.html.links import glossary
+from profiler_ext.exporters.html.memory import peaks
 from profiler_ext.exporters.html.sections import (
     breakdown,
     communication,
@@ -57,6 +58,8 @@ _SCRIPTS = (
     "controls.js",
     "timeline_drawing.js",
     "timeline.js",
+    "memory_chart.js",
+    "memory.js",
     "page.js",
 )
 # d3-flame-graph and the parts of d3 that it needs, in order of dependency.
@@ -82,6 +85,7 @@ _LINKS = (
     ("lines", "lines"),
     ("modules", "modules"),
     ("timeline", "timeline"),
+    ("memory", "memory"),
     ("source", "source"),
     ("kernels", "kernels"),
     ("flame", "flame graph"),
@@ -145,6 +149,8 @@ def _sections(
     yield "lines", f'<div class="pair">{lines}' if ran else ""
     yield "modules", f"{modules}</div>" if ran else ""
     yield "timeline", _drawn("timeline", "Timeline of a step") if data["timelines"] else ""
+    memory = _drawn("memory", "Device memory", peaks(analyses))
+    yield "memory", memory if data["memory"]["steps"] else ""
     yield "source", _drawn("source", "Source, with time in the margin") if data["files"] else ""
     yield "kernels", _drawn("kernels", "Kernels") if ran else ""
     flames = _drawn("flame", "By module, then line, then kernel", _FOLD, "content sides")

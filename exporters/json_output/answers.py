@@ -19,8 +19,11 @@ from profiler_ext.exporters.views.findings import SHOWN
 from profiler_ext.exporters.views.steps import KindRow, OfKind, kind_rows
 from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.findings import Finding, Findings
+from profiler_ext.memory.over_time import highest, kinds_bytes
+from profiler_ext.memory.peak import StepPeak
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.memory import CPU
 from profiler_ext.records.vocabulary import Level, Phase, Scope
 from profiler_ext.rooflines.utilisation import utilisation_by_step, walls_ns
 
@@ -198,6 +201,23 @@ def report_answer(
         measured=measured,
         findings=findings,
         tables=rows,
+        memory=[
+            peak_facts(analysis, peak) for analysis in source.analyses for peak in highest(analysis)
+        ],
+    )
+
+
+def peak_facts(analysis: Analysis, peak: StepPeak) -> documents.PeakFacts:
+    """Return a peak of memory, and what it is made of."""
+    return documents.PeakFacts(
+        rank=analysis.recording.settings.rank,
+        device=None if peak.device == CPU else peak.device,
+        step=peak.step,
+        phase=peak.place.phase,
+        file=peak.place.file,
+        line=peak.place.line,
+        peak_bytes=peak.peak_bytes,
+        kinds_bytes={kind.value: size for kind, size in kinds_bytes(peak).items()},
     )
 
 

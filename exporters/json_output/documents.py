@@ -294,6 +294,19 @@ class Measurements(Part, frozen=True, kw_only=True):
     stopped_by: Annotated[str | None, about("why the trials ended before they were complete")]
 
 
+class PeakFacts(Part, frozen=True, kw_only=True):
+    """The highest peak of a device's memory, in the recorded steps."""
+
+    rank: int
+    device: Annotated[int | None, about("null for the CPU")]
+    step: int
+    phase: Annotated[str, about("of the allocation that made it, as the next two")]
+    file: str | None
+    line: int | None
+    peak_bytes: Annotated[int, about("the allocator's count")]
+    kinds_bytes: Annotated[dict[str, int], about("kind of memory to bytes; add up to the peak")]
+
+
 class Report(Answer, frozen=True, kw_only=True, tag="report"):
     """A session at a glance: what to do first, and the largest rows of some tables."""
 
@@ -302,6 +315,9 @@ class Report(Answer, frozen=True, kw_only=True, tag="report"):
     findings: FindingsPart
     coverage: Coverage
     tables: Annotated[dict[str, Rows], about("name of a table to its largest rows")]
+    memory: Annotated[list[PeakFacts], about("of each device; empty where none was recorded")] = (
+        msgspec.field(default_factory=list)
+    )
 
 
 class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):

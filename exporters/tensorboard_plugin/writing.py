@@ -26,7 +26,7 @@ from profiler_ext.exporters.tables.sums import (
 )
 from profiler_ext.exporters.tensorboard_plugin import document
 from profiler_ext.exporters.views import findings, formatting, idle, rooflines
-from profiler_ext.exporters.views.summary import coverage_lines, heading, records
+from profiler_ext.exporters.views.summary import coverage_lines, heading, peak_texts, records
 from profiler_ext.file_io import replacing
 from profiler_ext.findings import Finding, Findings, find
 from profiler_ext.printable import printable
@@ -123,6 +123,7 @@ def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> docum
             *coverage_lines([analysis]),
             idle.causes_text(analysis),
             *(each.text for each in idle.idle_texts(analysis, _SHOWN_IDLE)),
+            *peak_texts([analysis]),
         ),
         tables=document.Tables(
             line=tables["line"].rows(number_of),

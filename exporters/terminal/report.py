@@ -157,6 +157,7 @@ def _print_overview(session: OfKind, console: Console, whole: Sequence[Analysis]
         *summary.coverage_lines(analyses),
         *rooflines.utilisation_texts(analyses),
         *stragglers,
+        *summary.peak_texts(analyses),
     )
     causes = idle.cause_times(session.columns("idle_by_cause"))
     print_coverage(summary.records(session.columns("coverage")), causes, sentences, console)

@@ -159,6 +159,9 @@ class Provenance:
     parameter_inputs: tuple[tuple[int, int, str], ...] | None = None
     intermediates: tuple[Intermediate, ...] = ()  # the buffers between its kernels
     fusion_options: tuple[str, ...] = ()  # the options of Inductor for fusing that were on
+    # Of a forward graph the values of the joint graph that the partitioner saves for the backward,
+    # each with its reason not to recompute it, empty where it may; ``None`` where not observed
+    saved_values: tuple[tuple[str, str], ...] | None = None
 
     @property
     def is_part(self) -> bool:

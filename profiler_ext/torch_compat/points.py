@@ -95,6 +95,14 @@ JOINT_PASSES = Point(
     "the link from a backward node to its forward node",
     "the joint graph before and after Inductor's passes, and what each of them replaced",
 )
+MIN_CUT_SOLVED = Point(
+    "torch._functorch.partitioners",
+    "solve_min_cut",
+    ("joint_graph", "node_info", "min_cut_options"),
+    "why a compiled forward saves a value for its backward",
+    "the values that the partitioner saves, and those that it may not recompute",
+    is_vital=False,
+)
 TENSORIFY = Point(
     "torch._functorch._aot_autograd.graph_compile",
     "_apply_tensorify_python_scalars",
@@ -187,6 +195,39 @@ CUDA_GRAPH = Point(
     "which inputs a CUDA graph copies before its replay",
     "each CUDA graph that is recorded of a compiled graph",
 )
+_OWN_GRAPHS = "what is replayed by CUDA graphs that the program captures itself"
+CAPTURE_BEGIN = Point(
+    "torch.cuda.graphs",
+    "CUDAGraph.capture_begin",
+    ("self",),
+    _OWN_GRAPHS,
+    "the begin of each capture of a CUDA graph",
+    is_vital=False,
+)
+CAPTURE_END = Point(
+    "torch.cuda.graphs",
+    "CUDAGraph.capture_end",
+    ("self",),
+    _OWN_GRAPHS,
+    "the end of each capture of a CUDA graph, with the graph's nodes",
+    is_vital=False,
+)
+GRAPHED_CALLABLES = Point(
+    "torch.cuda",
+    "make_graphed_callables",
+    ("callables",),
+    _OWN_GRAPHS,
+    "the captures of a forward and of its backward, as one",
+    is_vital=False,
+)
+REPLAY = Point(
+    "torch.cuda.graphs",
+    "CUDAGraph.replay",
+    ("self",),
+    _OWN_GRAPHS,
+    "each replay of a CUDA graph, while recording",
+    is_vital=False,
+)
 DYNAMO_GRAPH = Point(
     "torch._dynamo.output_graph",
     "OutputGraph.call_user_compiler",
@@ -251,6 +292,14 @@ RANGE_ENTER, RANGE_EXIT = (
         ("__enter__", "each region that the program marks; with `run --every` and `--slow` only"),
         ("__exit__", "the end of it"),
     )
+)
+BACKWARD_RUN = Point(
+    "torch.autograd",
+    "_engine_run_backward",
+    ("t_outputs",),
+    "which nodes of autograd hold a block of memory (`run --memory`)",
+    "each backward, before it begins; while memory is recorded only",
+    is_vital=False,
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, cast
 
 import torch
 
-from profiler_ext.torch_compat import private
+from profiler_ext.torch_compat import device_memory, private
 from profiler_ext.torch_compat.import_hooks import DYNAMO, is_importing
 from profiler_ext.torch_compat.names import artifact_names, running_names
 
@@ -28,6 +28,8 @@ def first_vararg(code: CodeType, scope: Mapping[str, Any]) -> tuple[str, Any] | 
     return (name, vararg[0]) if type(vararg) is tuple and vararg else None
 
 
+_GRAPH_TREES = "torch._inductor.cudagraph_trees"
+_MAX_FRAMES = 16  # from a hook on a capture to who captures, with the frames of this package
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 
 
@@ -39,10 +41,13 @@ def version() -> str:
 def debug_settings() -> tuple[str, ...]:
     """Return what is on in this process that slows each op, in the order of their usual cost."""
     cuda: Any = torch.cuda
+    keeps_history = cuda.is_initialized() and device_memory.lists_blocks()
+    has_history = keeps_history and bool(running_names.HISTORY_ENABLED.get()())
     is_on = {
         "anomaly detection": torch.is_anomaly_enabled(),
         "CUDA_LAUNCH_BLOCKING": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
-        "memory history": cuda.is_initialized() and bool(running_names.HISTORY_ENABLED.get()()),
+        "memory history": has_history and not device_memory.has_stacks(),
+        "PROFILER_EXT_MEMORY=oom": has_history and device_memory.has_stacks(),
         "TORCH_SHOW_DISPATCH_TRACE": os.environ.get("TORCH_SHOW_DISPATCH_TRACE") is not None,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
@@ -198,6 +203,19 @@ _CALLS = (
 def can_record() -> bool:
     """Tell whether this torch has what :func:`recording` and :func:`profiler_is_on` need."""
     return not private.unavailable(_RECORDING)
+
+
+def in_graph_trees() -> bool:
+    """Tell whether Inductor's runner of CUDA graphs calls the caller of this package."""
+    trees = sys.modules.get(_GRAPH_TREES)
+    frame: FrameType | None = sys._getframe(1) if trees is not None else None
+    for _ in range(_MAX_FRAMES):
+        if frame is None or frame.f_code.co_filename == getattr(trees, "__file__", None):
+            break
+        frame = frame.f_back
+    else:
+        return False
+    return frame is not None
 
 
 def can_mark_calls() -> bool:
