@@ -50,16 +50,7 @@ def add_options(parser: Parser) -> None:
         "The measured shares replace the cost model's in the session's reports."
     )
     parser.takes_program = True
-    parser.add_argument(
-        "name", metavar="NAME", nargs="?", default="",
-        help="a kernel; FILE:LINE or a module, for all kernels that compute it (default: the "
-        "kernels that take most time)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--route", choices=tuple(_ROUTES), default="knock-out",
-        help="knock-out launches each kernel alone without a line; samples takes the program "
-        f"counter in the step, which the driver may not allow {DEFAULT}",
-    )  # fmt: skip
+    _add_what_to_measure(parser)
     parser.add_argument(
         "--kernels", type=positive_int, default=_MOST, metavar="N",
         help=f"kernels at most, those that take most time {DEFAULT}",
@@ -84,6 +75,19 @@ def add_options(parser: Parser) -> None:
         ("one kernel", "profiler-ext inside triton_per_fused_add_native_layer_norm_2 -- train.py"),
     )
     parser.set_defaults(command=_inside, program=[])
+
+
+def _add_what_to_measure(parser: Parser) -> None:
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", default="",
+        help="a kernel; FILE:LINE or a module, for all kernels that compute it (default: the "
+        "kernels that take most time)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--route", choices=tuple(_ROUTES), default="knock-out",
+        help="knock-out launches each kernel alone without a line; samples takes the program "
+        f"counter in the step, which the driver may not allow {DEFAULT}",
+    )  # fmt: skip
 
 
 def _inside(options: argparse.Namespace) -> int:

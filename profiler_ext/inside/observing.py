@@ -119,7 +119,11 @@ class Inside:
         self._observation: KernelObservation | None = None
 
     def begin(self, guard: Guard) -> None:
-        """Observe what is compiled and launched from here on."""
+        """Observe what is compiled and launched from here on.
+
+        Args:
+            guard: keeps failures of hooks from the program.
+        """
         self._observation = KernelObservation(guard)
         self._observation.begin()
 
@@ -129,7 +133,11 @@ class Inside:
             self._observation.end()
 
     def measured(self, session: Session) -> Session:
-        """Return a session with what was measured inside its kernels; warns where nothing was."""
+        """Return a session with what was measured inside its kernels; warns where nothing was.
+
+        Args:
+            session: what was recorded.
+        """
         if self._observation is None:
             return session
         try:

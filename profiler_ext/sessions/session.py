@@ -225,7 +225,11 @@ class Session(SessionExplanations):
         return Session(without_source(self.recording), roots=self.roots)
 
     def with_recording(self, recording: Recording) -> Session:
-        """Return a session of another recording, with the same callback and roots."""
+        """Return a session of another recording, with the same callback and roots.
+
+        Args:
+            recording: what was recorded.
+        """
         return Session(recording, self._on_analysis, self.roots)
 
     def save(self, folder: str | Path) -> Path:
