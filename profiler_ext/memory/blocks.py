@@ -36,9 +36,13 @@ class Block:
     born_on: int = 0  # the system's id of the thread
     freed_ns: int = NEVER
     freed_on: int = 0
+    # Numbers of its device's events, from 1; 0 is before the first
+    born_at: int = 0
+    freed_at: int = NEVER
     stack: int = NO_STACK  # of the record
     pool: int = 0
     owners: tuple[Owner, ...] = ()
+    held_bytes: int = 0  # of the storage that its first owner has in it; the block may be longer
 
     @property
     def is_older(self) -> bool:
@@ -113,14 +117,15 @@ class Timeline:
         )
         for time_ns, thread, device, address, size_bytes, counted_bytes in rows:
             stack, pool = stacks.of_event(device, address, size_bytes > 0)
+            at = len(self._times[device]) + 1
             known = self._open.pop((device, address), None)
             if known is not None:
-                known.freed_ns, known.freed_on = time_ns, thread
+                known.freed_ns, known.freed_on, known.freed_at = time_ns, thread, at
                 live[device] = live.get(device, 0) - known.size_bytes
             if size_bytes > 0:
-                self._add(
-                    Block(device, address, size_bytes, time_ns, thread, stack=stack, pool=pool)
-                )
+                block = Block(device, address, size_bytes, time_ns, thread, stack=stack, pool=pool)
+                block.born_at = at
+                self._add(block)
                 live[device] = live.get(device, 0) + size_bytes
             self._times[device].append(time_ns)
             self._live[device].append(live.get(device, 0) if device == CPU else counted_bytes)
@@ -133,14 +138,26 @@ class Timeline:
         moments = {_FIRST_READING: BEFORE, **_moments(events)}
         owners = record.owners
         rows = zip(
-            owners.reading, owners.kind, owners.name, owners.device, owners.address, strict=True
+            owners.reading,
+            owners.kind,
+            owners.name,
+            owners.device,
+            owners.address,
+            owners.size_bytes,
+            strict=True,
         )
-        for reading, kind, name, device, address in rows:
+        for reading, kind, name, device, address, size_bytes in rows:
             if reading in moments:
                 for block in by_address[device, address]:
                     owner = Owner(kind, name)
                     if block.is_alive(moments[reading]) and owner not in block.owners:
                         block.owners = (*block.owners, owner)
+                        block.held_bytes = block.held_bytes or size_bytes
+
+    def live(self, device: int) -> tuple[list[int], list[int]]:
+        """Return the bytes alive before the first event of a device and after each; their times."""
+        times = [BEFORE, *self._times[device]]
+        return [self.base_bytes.get(device, 0), *self._live[device]], times
 
     def peak(self, step: Step, device: int) -> Peak:
         """Return the peak of a step on a device."""

@@ -72,6 +72,26 @@ def peaks_of(analysis: Analysis) -> tuple[StepPeak, ...]:
     return analysis.derived.once("memory peaks", lambda: _peaks(analysis, record))
 
 
+@dataclass(frozen=True, slots=True)
+class AllBlocks:
+    """Every block of a record, also those that are not alive at a peak."""
+
+    timeline: Timeline
+    births: Births
+    born: tuple[Birth, ...]  # of ``timeline.blocks``
+    described: tuple[AliveBlock, ...]  # the same
+
+
+def all_blocks(analysis: Analysis, record: MemoryRecord) -> AllBlocks:
+    """Return what every block of a record is."""
+    timeline = Timeline(record, analysis.recording.trace.events)
+    births = Births(analysis.recording, record)
+    born = births.of(timeline.blocks, timeline.blocks)
+    kinds = _Kinds(births)
+    alive = (kinds.alive(*each) for each in zip(timeline.blocks, born, strict=True))
+    return AllBlocks(timeline, births, tuple(born), tuple(alive))
+
+
 def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
     timeline = Timeline(record, analysis.recording.trace.events)
     found = [*peaks(timeline, analysis.steps)]

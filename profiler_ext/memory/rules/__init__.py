@@ -1,0 +1,32 @@
+"""The list of rules about memory, one file each: a new rule is a file, and a row here."""
+
+from typing import Final
+
+from profiler_ext.memory.recommendations import MemoryFindings, MemoryRule, judge
+from profiler_ext.memory.rules import (
+    batch_size,
+    checkpointing,
+    chunked_loss,
+    fragmented,
+    kept_gradients,
+    optimizer,
+    weight_copies,
+)
+from profiler_ext.records.analysis import Analysis
+
+RULES: Final[tuple[MemoryRule, ...]] = (
+    checkpointing.RULE,
+    chunked_loss.RULE,
+    kept_gradients.RULE,
+    weight_copies.RULE,
+    optimizer.TEMPORARIES,
+    optimizer.EIGHT_BIT,
+    optimizer.SHARDED,
+    fragmented.RULE,
+    batch_size.RULE,
+)
+
+
+def find(analysis: Analysis) -> MemoryFindings:
+    """Return what to do about the peak of memory, by all rules."""
+    return analysis.derived.once("memory findings", lambda: judge(analysis, RULES))
