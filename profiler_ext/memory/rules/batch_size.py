@@ -177,6 +177,8 @@ def _finding(
         confidence=Confidence.ESTIMATED,
         remedy=f"a batch of up to {larger}; the learning rate may need to change with it",
         evidence=(
+            Figure("batch", batch),
+            Figure("larger batch", larger),
             Figure("device memory", total, FigureUnit.BYTES),
             Figure("scales with the batch at the peak", facts.at_peak(scaling), FigureUnit.BYTES),
             Figure("more for each sample", per_sample, FigureUnit.BYTES),
