@@ -22,7 +22,7 @@ from profiler_ext.rooflines.rooflines import REACHABLE_FRACTION
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class Allocation:
     """A block on the device whose peak is looked at.
 
     ``born`` and ``freed`` are numbers of the device's events: it is counted after the one, and not
@@ -65,14 +65,16 @@ class Remedied:
         self._changes = np.zeros(len(facts.live) + 1, np.int64)
         self._moments: list[tuple[int, int]] = []
 
-    def remove(self, life: Life, begin: int | None = None, end: int | None = None) -> None:
+    def remove(
+        self, allocation: Allocation, begin: int | None = None, end: int | None = None
+    ) -> None:
         """Take a block out, from one event to another; from its birth to its end by default."""
-        self.add(-life.size_bytes, life.born if begin is None else begin,
-                 life.freed if end is None else end)  # fmt: skip
+        self.add(-allocation.size_bytes, allocation.born if begin is None else begin,
+                 allocation.freed if end is None else end)  # fmt: skip
 
-    def shrink(self, life: Life, to_bytes: int) -> None:
+    def shrink(self, allocation: Allocation, to_bytes: int) -> None:
         """Make a block smaller."""
-        self.add(to_bytes - life.size_bytes, life.born, life.freed)
+        self.add(to_bytes - allocation.size_bytes, allocation.born, allocation.freed)
 
     def add(self, size_bytes: int, begin: int, end: int) -> None:
         """Add bytes, from one event to another."""
@@ -155,12 +157,12 @@ class MemoryFacts:
         return int(np.argmax(np.where(self.in_steps, self.live, -1)))
 
     @cached_property
-    def lives(self) -> tuple[Life, ...]:
+    def allocations(self) -> tuple[Allocation, ...]:
         """All blocks of the device."""
         last = len(self.live)
         own = zip(self._all.timeline.blocks, self._all.described, self._all.born, strict=True)
         return tuple(
-            Life(each, block.born_at, last if block.freed_at == NEVER else block.freed_at,
+            Allocation(each, block.born_at, last if block.freed_at == NEVER else block.freed_at,
                  block.born_ns, block.held_bytes or block.size_bytes, birth.row)
             for block, each, birth in own
             if block.device == self.device
@@ -172,27 +174,29 @@ class MemoryFacts:
         replays = self.times.pace.replayed[self.times.launches.in_steps].any()
         return bool(replays) or any(self.record.base.pool) or any(self.record.history.pool)
 
-    def is_allocated_by(self, life: Life, ops: tuple[str, ...]) -> bool:
+    def is_allocated_by(self, allocation: Allocation, ops: tuple[str, ...]) -> bool:
         """Tell whether an op of one of these names allocates a block, within another or not."""
-        if (life.block.place.aten_op or "").startswith(ops):
+        if (allocation.block.place.aten_op or "").startswith(ops):
             return True
         names = self.analysis.recording.trace.events.name
-        return any(names[row].startswith(ops) for row in self.rows_around(life))
+        return any(names[row].startswith(ops) for row in self.rows_around(allocation))
 
-    def rows_around(self, life: Life) -> Iterator[int]:
+    def rows_around(self, allocation: Allocation) -> Iterator[int]:
         """Yield the CPU events around a block's allocation, the innermost first."""
-        row = life.row
+        row = allocation.row
         while row != NO_ROW:
             yield row
             row = int(self._all.births.nesting.parent[row])
 
-    def at_peak(self, lives: Iterable[Life]) -> int:
+    def at_peak(self, allocations: Iterable[Allocation]) -> int:
         """Return the bytes of those blocks that are alive at the peak."""
-        return sum(each.size_bytes for each in lives if each.born <= self.peak_at < each.freed)
+        return sum(
+            each.size_bytes for each in allocations if each.born <= self.peak_at < each.freed
+        )
 
-    def of_kind(self, *kinds: MemoryKind) -> list[Life]:
+    def of_kind(self, *kinds: MemoryKind) -> list[Allocation]:
         """Return the blocks of some kinds."""
-        return [each for each in self.lives if each.kind in kinds]
+        return [each for each in self.allocations if each.kind in kinds]
 
     def event_at(self, time_ns: int) -> int:
         """Return the last event that was not after a time."""
@@ -221,14 +225,14 @@ class MemoryFacts:
         return np.array(self._launches.get((phase, path), []), np.int64)
 
     @cached_property
-    def _allocated(self) -> dict[str, list[Life]]:
-        found = defaultdict[str, list[Life]](list)
-        for life in self.lives:
-            for path in prefixes(life.module) if life.phase is Phase.FORWARD else ():
-                found[path].append(life)
+    def _allocated(self) -> dict[str, list[Allocation]]:
+        found = defaultdict[str, list[Allocation]](list)
+        for allocation in self.allocations:
+            for path in prefixes(allocation.module) if allocation.phase is Phase.FORWARD else ():
+                found[path].append(allocation)
         return found
 
-    def allocated_in(self, path: str) -> list[Life]:
+    def allocated_in(self, path: str) -> list[Allocation]:
         """Return what the forwards of a module and its parts allocate."""
         return self._allocated.get(path, [])
 
@@ -270,7 +274,7 @@ def memory_facts(analysis: Analysis) -> MemoryFacts | None:
 
 def _facts(analysis: Analysis, record: MemoryRecord) -> MemoryFacts | None:
     facts = MemoryFacts(analysis, record) if record.events.time_ns else None
-    return facts if facts is not None and facts.lives else None
+    return facts if facts is not None and facts.allocations else None
 
 
 def prefixes(module: str) -> Iterator[str]:
@@ -280,7 +284,7 @@ def prefixes(module: str) -> Iterator[str]:
         yield ".".join(parts[:count])
 
 
-def largest(lives: Sequence[Life]) -> Life | None:
+def largest(allocations: Sequence[Allocation]) -> Allocation | None:
     """Return the largest block that has a line, or else the largest."""
-    lined = [each for each in lives if each.block.place.line is not None] or lives
+    lined = [each for each in allocations if each.block.place.line is not None] or allocations
     return max(lined, key=lambda each: each.size_bytes, default=None)

@@ -62,16 +62,16 @@ def extra_ns(row: Row) -> int:
 
 def bytes_are_right(row: Row, claim: Row) -> bool:
     """Whether the saving is that which is claimed, within 5%."""
-    saved = saved_bytes(row)
-    return abs(claim["saved_bytes"] - saved) <= BYTES * abs(saved)
+    saved, claimed = saved_bytes(row), int(claim["saved_bytes"])
+    return abs(claimed - saved) <= BYTES * abs(saved)
 
 
 def time_is_right(row: Row, claim: Row) -> bool | None:
     """Whether the time is that which is claimed, within a factor; ``None`` without a claim."""
-    claimed, measured = claim["extra_ns"], extra_ns(row)
-    if claimed is None:
+    if claim["extra_ns"] is None:
         return None
-    least = NOISE * row["as_it_is"]["step_ns"]
+    claimed, measured = int(claim["extra_ns"]), extra_ns(row)
+    least = NOISE * int(row["as_it_is"]["step_ns"])
     if abs(claimed) <= least and abs(measured) <= least:
         return True
     return claimed * measured > 0 and 1 / FACTOR <= claimed / measured <= FACTOR

@@ -63,7 +63,8 @@ class Block(nn.Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(a.transpose(1, 2).reshape(batch, time, width))
-        return x + self.down(F.gelu(self.up(self.n2(x))))
+        result: Tensor = x + self.down(F.gelu(self.up(self.n2(x))))
+        return result
 
 
 class GPT(nn.Module):
@@ -128,7 +129,7 @@ def training(
         optimizer.zero_grad(set_to_none=set_to_none)
         with torch.autocast(device, BFLOAT16, enabled=amp):
             value = loss()
-        value.backward()
+        torch.autograd.backward(value)
         optimizer.step()
         return value.detach()
 

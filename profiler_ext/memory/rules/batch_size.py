@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.kineto.op_inputs import inputs_of
-from profiler_ext.memory.pricing import Life, MemoryFacts, Remedied
+from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
 from profiler_ext.records.memory import CPU, MemoryKind
 from profiler_ext.records.vocabulary import Phase
@@ -85,11 +85,13 @@ def _of_nodes(facts: MemoryFacts) -> dict[int, tuple[Shape, ...]]:
     nodes = [{node.name: node for node in graph.nodes} for graph in graphs]
     writers = [{b: s.nodes for s in graph.call_sites for b in s.writes} for graph in graphs]
     found = {}
-    for number, life in enumerate(facts.lives):
-        place = life.block.place
+    for number, allocation in enumerate(facts.allocations):
+        place = allocation.block.place
         if place.graph is None:
             continue
-        stored = [place.node] if place.node else writers[place.graph].get(life.block.buffer, ())
+        stored = (
+            [place.node] if place.node else writers[place.graph].get(allocation.block.buffer, ())
+        )
         specs = (
             s for n in stored if n in nodes[place.graph] for s in nodes[place.graph][n].outputs
         )
@@ -101,7 +103,9 @@ def _of_nodes(facts: MemoryFacts) -> dict[int, tuple[Shape, ...]]:
 
 def _of_ops(facts: MemoryFacts) -> dict[int, tuple[Shape, ...]]:
     """Return the shapes that the op around each block's allocation was given."""
-    rows = sorted({row for life in facts.lives for row in facts.rows_around(life)})
+    rows = sorted(
+        {row for allocation in facts.allocations for row in facts.rows_around(allocation)}
+    )
     trace = facts.analysis.recording.trace
     if not rows:
         return {}
@@ -110,8 +114,8 @@ def _of_ops(facts: MemoryFacts) -> dict[int, tuple[Shape, ...]]:
         row: inputs.distinct[code] for row, code in zip(rows, inputs.codes.tolist(), strict=True)
     }
     found = {}
-    for number, life in enumerate(facts.lives):
-        for row in facts.rows_around(life):
+    for number, allocation in enumerate(facts.allocations):
+        for row in facts.rows_around(allocation):
             shapes = tuple(each.sizes for each in given[row] or () if each.sizes)
             if shapes:
                 found[number] = shapes
@@ -119,29 +123,31 @@ def _of_ops(facts: MemoryFacts) -> dict[int, tuple[Shape, ...]]:
     return found
 
 
-def _scaling(facts: MemoryFacts, shapes: _Shapes) -> tuple[list[Life], int]:
+def _scaling(facts: MemoryFacts, shapes: _Shapes) -> tuple[list[Allocation], int]:
     """Return the blocks that scale, and the bytes at the peak of those known by their shape."""
     weights = defaultdict[str, list[int]](list)
     for each in facts.of_kind(MemoryKind.PARAMETERS):
         weights[each.module] += [each.held_bytes, each.held_bytes // 2]
     scaling, known = [], []
-    for number, life in enumerate(facts.lives):
-        is_with_batch = life.phase in _WITH_BATCH or life.kind is MemoryKind.BATCH
-        if life.kind in _OWNED or not is_with_batch or _is_of_weight(life, weights):
+    for number, allocation in enumerate(facts.allocations):
+        is_with_batch = allocation.phase in _WITH_BATCH or allocation.kind is MemoryKind.BATCH
+        if allocation.kind in _OWNED or not is_with_batch or _is_of_weight(allocation, weights):
             continue
         scales = shapes.scales(number)
-        scaling += [life] if scales is not False else []
-        known += [life] if scales else []
+        scaling += [allocation] if scales is not False else []
+        known += [allocation] if scales else []
     return scaling, facts.at_peak(known)
 
 
-def _is_of_weight(life: Life, weights: Mapping[str, list[int]]) -> bool:
+def _is_of_weight(allocation: Allocation, weights: Mapping[str, list[int]]) -> bool:
     """Tell whether a block has the size of a weight of its module, in 4 bytes a number or in 2."""
-    rounding = min(_ROUNDING_BYTES, max(life.size_bytes // 8, 512))
-    return any(0 <= life.size_bytes - each <= rounding for each in weights.get(life.module, ()))
+    rounding = min(_ROUNDING_BYTES, max(allocation.size_bytes // 8, 512))
+    return any(
+        0 <= allocation.size_bytes - each <= rounding for each in weights.get(allocation.module, ())
+    )
 
 
-def _peak_with(facts: MemoryFacts, scaling: list[Life], times: float) -> int:
+def _peak_with(facts: MemoryFacts, scaling: list[Allocation], times: float) -> int:
     def change(remedied: Remedied) -> None:
         for each in scaling:
             remedied.shrink(each, round(times * each.size_bytes))
@@ -150,7 +156,7 @@ def _peak_with(facts: MemoryFacts, scaling: list[Life], times: float) -> int:
 
 
 def _largest(
-    facts: MemoryFacts, scaling: list[Life], batch: int, most_bytes: int
+    facts: MemoryFacts, scaling: list[Allocation], batch: int, most_bytes: int
 ) -> tuple[int, int] | None:
     """Return the largest batch that fits, and its peak; none where it is not larger."""
     low, high = batch, _MOST_TIMES * batch
@@ -164,7 +170,12 @@ def _largest(
 
 
 def _finding(
-    facts: MemoryFacts, scaling: list[Life], batch: int, larger: int, peak_bytes: int, total: int
+    facts: MemoryFacts,
+    scaling: list[Allocation],
+    batch: int,
+    larger: int,
+    peak_bytes: int,
+    total: int,
 ) -> MemoryFinding:
     launches = facts.times.launches
     rows = np.flatnonzero(facts.times.in_steps(launches.phase.where(*_WITH_BATCH)))
@@ -195,12 +206,12 @@ RULE = MemoryRule(
     "peak.",
     remedy="A larger batch. It changes the training: compare the losses, and the time for each "
     "sample.",
-    price="The peak is that of the recorded timeline where the blocks that scale are as much larger "
-    "as the batch: those of forward and backward that have not the size of a weight, and whose "
-    "shape, where it is known, begins with a multiple of the batch. 90% of their bytes at the peak "
-    "must be known by shape: of compiled graphs, and with `--shapes` of eager ops. The batch is "
-    "the first dimension of most values with three dimensions or more. 5% of the device stays "
-    "free; a batch is at most four times as large. Time is that of forward and backward, as much "
-    "longer.",
+    price="The peak is that of the recorded timeline where the blocks that scale are as much "
+    "larger as the batch: those of forward and backward that have not the size of a weight, and "
+    "whose shape, where it is known, begins with a multiple of the batch. 90% of their bytes at "
+    "the peak must be known by shape: of compiled graphs, and with `--shapes` of eager ops. The "
+    "batch is the first dimension of most values with three dimensions or more. 5% of the device "
+    "stays free; a batch is at most four times as large. Time is that of forward and backward, as "
+    "much longer.",
     judge=_judge,
 )

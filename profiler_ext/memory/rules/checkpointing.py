@@ -11,7 +11,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
-from profiler_ext.memory.pricing import Life, MemoryFacts, Remedied, largest, prefixes
+from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied, largest, prefixes
 from profiler_ext.memory.recommendations import MIN_FRACTION, MemoryFinding, MemoryRule
 from profiler_ext.records.events import Ints
 from profiler_ext.records.memory import MemoryKind
@@ -28,12 +28,12 @@ _MIN_SAVED = 0.05  # of the peak; what is cheaper for each byte, and saves less,
 class _Call:
     """A call of a module in a step."""
 
-    saved: tuple[Life, ...]  # what its backward needs, but for its result
+    saved: tuple[Allocation, ...]  # what its backward needs, but for its result
     repeated: Ints  # launches that compute that again
     repeated_bytes: int  # most that its forward has allocated at a time
     end: int  # last event of its forward
     backward: int  # last event before its backward
-    input: Life | None  # what it is called with, where that would not be kept otherwise
+    input: Allocation | None  # what it is called with, where that would not be kept otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,10 @@ class _Region:
     def change(self, remedied: Remedied) -> None:
         """Take out what is saved from each forward to its backward, where it is back at once."""
         for call in self.calls:
-            for life in call.saved:
-                remedied.remove(life, max(life.born, call.end), min(call.backward, life.freed))
+            for allocation in call.saved:
+                remedied.remove(
+                    allocation, max(allocation.born, call.end), min(call.backward, allocation.freed)
+                )
             if call.input is not None:
                 remedied.add(call.input.size_bytes, call.input.freed, call.backward)
             remedied.add_moment(call.repeated_bytes, call.backward - 1)
@@ -77,7 +79,7 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
 
 
 def _finding(facts: MemoryFacts, saved_bytes: int, price_ns: int, region: _Region) -> MemoryFinding:
-    saved = [life for call in region.calls for life in call.saved]
+    saved = [allocation for call in region.calls for allocation in call.saved]
     where, steps = largest(saved), max(len(facts.analysis.steps), 1)
     is_compiled = facts.times.launches.scope.where(Scope.COMPILED)[region.repeated].any()
     how = "torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False)"
@@ -102,8 +104,8 @@ def _finding(facts: MemoryFacts, saved_bytes: int, price_ns: int, region: _Regio
 def _regions(facts: MemoryFacts) -> Iterable[_Region]:
     """Yield the sets of modules of equal path but for numbers, and single modules."""
     paths: dict[str, set[str]] = defaultdict(set)
-    for life in facts.of_kind(MemoryKind.SAVED):
-        for path in prefixes(life.module):
+    for allocation in facts.of_kind(MemoryKind.SAVED):
+        for path in prefixes(allocation.module):
             paths[_NUMBER.sub("*", path)].add(path)
     for pattern, own in paths.items():
         found = [call for path in sorted(own) for call in _calls(facts, path)]
@@ -125,7 +127,9 @@ def _calls(facts: MemoryFacts, path: str) -> Iterable[_Call]:
             yield call
 
 
-def _call(facts: MemoryFacts, born: Sequence[Life], forward: Ints, backward: Ints) -> _Call | None:
+def _call(
+    facts: MemoryFacts, born: Sequence[Allocation], forward: Ints, backward: Ints
+) -> _Call | None:
     enqueued_ns = facts.times.pace.enqueued_ns
     if not born or not len(forward) or not len(backward):
         return None
@@ -138,7 +142,7 @@ def _call(facts: MemoryFacts, born: Sequence[Life], forward: Ints, backward: Int
         return None
     last_ns = max(each.born_ns for each in saved)
     again = int(np.searchsorted(enqueued_ns[forward], last_ns, side="right")) + 1
-    given = _last([each for each in facts.lives if each.born < begin
+    given = _last([each for each in facts.allocations if each.born < begin
                    and each.phase is Phase.FORWARD], begin - 1)  # fmt: skip
     if given is not None and (given.kind is MemoryKind.SAVED or given.freed > before):
         given = None
@@ -154,21 +158,21 @@ def _begin_ns(facts: MemoryFacts, backward: Ints) -> int:
     return int(facts.analysis.recording.trace.events.start_ns[int(op)])
 
 
-def _large(lives: Sequence[Life]) -> list[Life]:
+def _large(allocations: Sequence[Allocation]) -> list[Allocation]:
     """Leave out small blocks: what compiled code casts ahead, or updates after all else."""
-    most = max((each.size_bytes for each in lives), default=0)
-    return [each for each in lives if each.size_bytes >= _OF_LARGEST * most]
+    most = max((each.size_bytes for each in allocations), default=0)
+    return [each for each in allocations if each.size_bytes >= _OF_LARGEST * most]
 
 
-def _last(lives: Sequence[Life], at: int) -> Life | None:
+def _last(allocations: Sequence[Allocation], at: int) -> Allocation | None:
     """Return the last block that is alive then, but for small ones beside it."""
-    large = _large([each for each in lives if each.freed > at])
+    large = _large([each for each in allocations if each.freed > at])
     return max(large, key=lambda each: each.born, default=None)
 
 
-def _most_at_once(lives: Sequence[Life]) -> int:
-    changes = [(each.born, each.size_bytes) for each in lives]
-    changes += [(each.freed, -each.size_bytes) for each in lives]
+def _most_at_once(allocations: Sequence[Allocation]) -> int:
+    changes = [(each.born, each.size_bytes) for each in allocations]
+    changes += [(each.freed, -each.size_bytes) for each in allocations]
     return max(int(np.cumsum([size for _, size in sorted(changes)]).max()), 0)
 
 

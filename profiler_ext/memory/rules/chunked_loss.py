@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.memory.pricing import Life, MemoryFacts, Remedied
+from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
 from profiler_ext.records.events import Ints
 from profiler_ext.records.memory import MemoryKind
@@ -30,8 +30,8 @@ _PASSES_OF_SUM = 3
 class _Loss:
     """The logits of a step, and what is as large until their backward is over."""
 
-    logits: Life
-    copies: tuple[Life, ...]  # with the logits
+    logits: Allocation
+    copies: tuple[Allocation, ...]  # with the logits
     repeated: Ints  # launches of the forward from the projection on
     weight_bytes: int  # of the projection's gradient
     backward: tuple[int, int]  # events between which its backward is
@@ -65,14 +65,14 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
                 Figure("the logits", first.logits.size_bytes, FigureUnit.BYTES),
                 Figure("copies a step", len(copies)),
                 Figure("of these at the peak", facts.at_peak(
-                    life for loss in losses for life in loss.copies), FigureUnit.BYTES),
+                    allocation for loss in losses for allocation in loss.copies), FigureUnit.BYTES),
                 Figure("chunks", chunks),
             ),
         ),
     )  # fmt: skip
 
 
-def _chunked(losses: Sequence[_Loss], chunks: int):  # type: ignore[no-untyped-def]
+def _chunked(losses: Sequence[_Loss], chunks: int) -> Callable[[Remedied], None]:
     def change(remedied: Remedied) -> None:
         for each in losses:
             each.change(remedied, chunks)
@@ -82,34 +82,44 @@ def _chunked(losses: Sequence[_Loss], chunks: int):  # type: ignore[no-untyped-d
 
 def _losses(facts: MemoryFacts, position: int) -> Iterable[_Loss]:
     """Yield the loss of a step, if it has one whose logits are known."""
-    step = facts.analysis.steps[position].number
-    launches, enqueued_ns = facts.times.launches, facts.times.pace.enqueued_ns
-    own = facts.times.in_steps(launches.step.filled(-1) == step)
-    forward = _ordered(own & launches.phase.where(Phase.FORWARD), enqueued_ns)
+    step, enqueued_ns = facts.analysis.steps[position].number, facts.times.pace.enqueued_ns
+    own = facts.times.launches.step.filled(-1) == step
+    forward = _ordered(own & facts.times.launches.phase.where(Phase.FORWARD), enqueued_ns)
     of_loss = facts.times.named(_is_loss) | facts.times.of_op(_is_loss)
     first = next((row for row in forward.tolist() if of_loss[row]), None)
     if first is None:
         return
     until = facts.event_at(int(enqueued_ns[first]))
-    lives = [each for each in facts.lives if facts.step_of(each.born) == position]
-    projected = [each for each in lives if _is_projected(each) and each.born <= until]
-    logits = max(projected, key=lambda each: each.born, default=None)
+    born = [each for each in facts.allocations if facts.step_of(each.born) == position]
+    logits = max(
+        (each for each in born if _is_projected(each) and each.born <= until),
+        key=lambda each: each.born,
+        default=None,
+    )
     if logits is None or not logits.module:
         return
-    weights = [s for s in facts.of_kind(MemoryKind.PARAMETERS) if s.module == logits.module]
-    backward = _ordered(own & launches.phase.where(*_BACKWARD)
-                        & facts.times.mainly(lambda p: p.module == logits.module), enqueued_ns)  # fmt: skip
+    backward = facts.launches_of(Phase.BACKWARD, logits.module)
+    backward = backward[own[backward]]
     if not len(backward):
         return
     end = facts.event_at(int(enqueued_ns[backward[-1]]))
-    copies = [each for each in lives if logits.born <= each.born <= end
-              and each.kind is not MemoryKind.GRADIENTS
-              and each.size_bytes >= _SAME * logits.size_bytes
-              and not any(_is_of_weight(each, weight) for weight in weights)]  # fmt: skip
-    repeated = forward[enqueued_ns[forward] >= logits.born_ns]
+    weights = [s for s in facts.of_kind(MemoryKind.PARAMETERS) if s.module == logits.module]
+    copies = [s for s in born if logits.born <= s.born <= end and _is_copy(s, logits, weights)]
     begins = [each.born for each in copies if each.phase in _BACKWARD]
-    weight_bytes = max((each.size_bytes for each in weights), default=0)
-    yield _Loss(logits, tuple(copies), repeated, weight_bytes, (min(begins, default=end), end))
+    yield _Loss(
+        logits,
+        tuple(copies),
+        forward[enqueued_ns[forward] >= logits.born_ns],
+        max((each.size_bytes for each in weights), default=0),
+        (min(begins, default=end), end),
+    )
+
+
+def _is_copy(each: Allocation, logits: Allocation, weights: Sequence[Allocation]) -> bool:
+    """Tell whether a block is as large as the logits, and no gradient of a weight."""
+    is_large = each.size_bytes >= _SAME * logits.size_bytes
+    is_gradient = each.kind is MemoryKind.GRADIENTS
+    return is_large and not is_gradient and not any(_is_of_weight(each, w) for w in weights)
 
 
 def _ordered(rows: np.ndarray[tuple[int], np.dtype[np.bool_]], enqueued_ns: Ints) -> Ints:
@@ -122,16 +132,20 @@ def _is_loss(name: str) -> bool:
     return _IS_LOSS.search(name) is not None
 
 
-def _is_projected(life: Life) -> bool:
-    is_op = _PROJECTS.match(life.block.place.aten_op or "") is not None
-    return life.phase is Phase.FORWARD and is_op and life.block.place.module_class != "Embedding"
+def _is_projected(allocation: Allocation) -> bool:
+    is_op = _PROJECTS.match(allocation.block.place.aten_op or "") is not None
+    return (
+        allocation.phase is Phase.FORWARD
+        and is_op
+        and allocation.block.place.module_class != "Embedding"
+    )
 
 
-def _is_of_weight(life: Life, weight: Life) -> bool:
+def _is_of_weight(allocation: Allocation, weight: Allocation) -> bool:
     """Tell whether a block of the backward may be the gradient of a weight."""
     rounding = 1 << 20
     sizes = (weight.size_bytes, weight.size_bytes // 2)
-    return any(0 <= life.size_bytes - each <= rounding for each in sizes)
+    return any(0 <= allocation.size_bytes - each <= rounding for each in sizes)
 
 
 def _price_ns(facts: MemoryFacts, losses: Sequence[_Loss], chunks: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit
-from profiler_ext.memory.pricing import Life, MemoryFacts, largest
+from profiler_ext.memory.pricing import Allocation, MemoryFacts, largest
 from profiler_ext.memory.recommendations import MIN_FRACTION, MemoryFinding, MemoryRule
 from profiler_ext.records.memory import CPU
 
@@ -72,7 +72,7 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
     predicted = max(sum(_extent(facts, is_small) for is_small in (True, False)), used)
     if predicted >= reserved:
         return ()
-    where = largest([each for each in facts.lives if each.born])
+    where = largest([each for each in facts.allocations if each.born])
     return (
         MemoryFinding(
             summary="the allocator has reserved memory in pieces that blocks do not fit",
@@ -104,24 +104,28 @@ def _most_reserved(facts: MemoryFacts, begin_bytes: int) -> int:
 
 def _extent(facts: MemoryFacts, is_small: bool) -> int:
     """Return what expandable segments would map for the recorded blocks of a pool."""
-    own = [each for each in facts.lives if (each.size_bytes <= _SMALL_BYTES) is is_small]
+    own = [each for each in facts.allocations if (each.size_bytes <= _SMALL_BYTES) is is_small]
     space = _Space()
     events = [(each.born, 1, number, each) for number, each in enumerate(own)]
     events += [(each.freed, 0, number, each) for number, each in enumerate(own)]
-    for _, is_born, number, life in sorted(events, key=_moment):
+    for _, is_born, number, allocation in sorted(events, key=_moment):
         if is_born:
-            space.take(number, _needed(life))
-        elif life.freed < len(facts.live):
+            space.take(number, _needed(allocation))
+        elif allocation.freed < len(facts.live):
             space.give(number)
     unit = _UNIT_BYTES[is_small]
     return -(-space.used_to // unit) * unit
 
 
-def _needed(life: Life) -> int:
-    return life.held_bytes if life.size_bytes - life.held_bytes < _SMALL_BYTES else life.size_bytes
+def _needed(allocation: Allocation) -> int:
+    return (
+        allocation.held_bytes
+        if allocation.size_bytes - allocation.held_bytes < _SMALL_BYTES
+        else allocation.size_bytes
+    )
 
 
-def _moment(event: tuple[int, int, int, Life]) -> tuple[int, int, int]:
+def _moment(event: tuple[int, int, int, Allocation]) -> tuple[int, int, int]:
     return event[:3]
 
 

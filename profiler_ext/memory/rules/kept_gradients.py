@@ -9,7 +9,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.rules import zeroed_gradients
-from profiler_ext.memory.pricing import Life, MemoryFacts, Remedied
+from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
 from profiler_ext.records.memory import MemoryKind
 from profiler_ext.records.vocabulary import Phase
@@ -29,7 +29,7 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
     if not len(zeroes) or not kept:
         return ()
     at = sorted({facts.event_at(int(each)) for each in facts.times.pace.enqueued_ns[zeroes]})
-    spans = [(life, *span) for life in kept for span in _unused(facts, life, at)]
+    spans = [(allocation, *span) for allocation in kept for span in _unused(facts, allocation, at)]
 
     def change(remedied: Remedied) -> None:
         for each in spans:
@@ -55,9 +55,11 @@ def _location(facts: MemoryFacts, zeroes: Sequence[int]) -> Location:
     return location_of(facts.times.place(zeroes[0]))
 
 
-def _unused(facts: MemoryFacts, kept: Life, zeroed: Sequence[int]) -> Iterable[tuple[int, int]]:
+def _unused(
+    facts: MemoryFacts, kept: Allocation, zeroed: Sequence[int]
+) -> Iterable[tuple[int, int]]:
     """Yield from when to when a gradient holds zeros: until the backward has made the new one."""
-    made = [each for each in facts.lives if each.phase in _BACKWARD
+    made = [each for each in facts.allocations if each.phase in _BACKWARD
             and each.module == kept.module and each.freed < len(facts.live)
             and 0 <= abs(each.size_bytes - kept.size_bytes) <= _ROUNDING_BYTES]  # fmt: skip
     for position in range(len(facts.step_bounds)):

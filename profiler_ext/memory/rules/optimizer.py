@@ -10,7 +10,7 @@ from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.rules import foreach_optimizer
 from profiler_ext.kineto.communication import is_communication
-from profiler_ext.memory.pricing import Life, MemoryFacts, Remedied, largest
+from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied, largest
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
 from profiler_ext.records.memory import MemoryKind
 from profiler_ext.records.vocabulary import Phase
@@ -21,7 +21,7 @@ _FLOAT_BYTES = 4
 _MOMENTS = ("exp_avg of ", "exp_avg_sq of ")
 
 
-def _temporaries(facts: MemoryFacts) -> list[Life]:
+def _temporaries(facts: MemoryFacts) -> list[Allocation]:
     own = facts.of_kind(MemoryKind.TEMPORARIES, MemoryKind.WORKSPACES)
     return [each for each in own if each.phase is Phase.OPTIMIZER]
 
@@ -61,7 +61,7 @@ def _fused_ns(facts: MemoryFacts) -> int | None:
     return -sum(each.est_saving_ns for each in verdict) or None
 
 
-def _quantised_bytes(state: Life) -> int:
+def _quantised_bytes(state: Allocation) -> int:
     """Return the bytes of a float32 state in 8 bits, as torchao and bitsandbytes keep it."""
     numbers = state.held_bytes // _FLOAT_BYTES
     if numbers < _MIN_NUMBERS or numbers % _BLOCK:

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.memory.pricing import Life, MemoryFacts, Remedied, largest
+from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied, largest
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
 from profiler_ext.records.memory import MemoryKind
 from profiler_ext.records.vocabulary import Phase
@@ -25,9 +25,9 @@ _MIN_BYTES = 1 << 20  # below this the sizes of blocks tell too little
 class _Copies:
     """Copies of weights, and what has a weight's size for each of them."""
 
-    copies: tuple[Life, ...]
-    weights: tuple[Life, ...]
-    halved: tuple[Life, ...]  # weights, gradients and states
+    copies: tuple[Allocation, ...]
+    weights: tuple[Allocation, ...]
+    halved: tuple[Allocation, ...]  # weights, gradients and states
 
     def change(self, remedied: Remedied) -> None:
         for each in self.copies:
@@ -66,8 +66,8 @@ def _copies(facts: MemoryFacts) -> _Copies:
                   if each.size_bytes >= _MIN_BYTES}  # fmt: skip
     casts = [each for each in facts.of_kind(*_KINDS) if each.phase is Phase.FORWARD
              and facts.is_allocated_by(each, _CASTS)]  # fmt: skip
-    copies: list[Life] = []
-    weights: list[Life] = []
+    copies: list[Allocation] = []
+    weights: list[Allocation] = []
     for weight in sorted(parameters, key=lambda each: (each.module, each.size_bytes, each.born)):
         own = [each for each in casts if each.module == weight.module and each not in copies
                and 0 <= each.size_bytes - weight.size_bytes // 2 <= _ROUNDING_BYTES
@@ -78,16 +78,16 @@ def _copies(facts: MemoryFacts) -> _Copies:
     return _Copies(tuple(copies), tuple(weights), tuple(_halved(facts, weights)))
 
 
-def _halved(facts: MemoryFacts, weights: Sequence[Life]) -> Iterable[Life]:
+def _halved(facts: MemoryFacts, weights: Sequence[Allocation]) -> Iterable[Allocation]:
     """Yield the weights, with their gradients and states: blocks of the same size and module."""
     sizes = {(each.module, each.size_bytes // 512) for each in weights}
     near = {(module, size + more) for module, size in sizes for more in range(-1, 2)}
-    for life in facts.of_kind(*_OWNED):
-        is_own = (life.module, life.size_bytes // 512) in near
-        is_long = any(life.module == w.module and 0 <= life.size_bytes - w.size_bytes
+    for allocation in facts.of_kind(*_OWNED):
+        is_own = (allocation.module, allocation.size_bytes // 512) in near
+        is_long = any(allocation.module == w.module and 0 <= allocation.size_bytes - w.size_bytes
                       <= _ROUNDING_BYTES for w in weights)  # fmt: skip
         if is_own or is_long:
-            yield life
+            yield allocation
 
 
 def _casting_ns(facts: MemoryFacts) -> int:
