@@ -12,7 +12,7 @@ import numpy as np
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.findings.facts import Facts, facts_of
 from profiler_ext.memory.blocks import NEVER
-from profiler_ext.memory.peak import AliveBlock, AllBlocks, all_blocks
+from profiler_ext.memory.peak import AliveBlock, AllBlocks, all_blocks, makes_tensor
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.events import Ints
 from profiler_ext.records.memory import MemoryKind, MemoryRecord
@@ -248,6 +248,18 @@ class MemoryFacts:
             steps[first + 1 : last] = step
         return steps
 
+    def launches_until_made(self, allocation: Allocation, launches: Ints) -> Ints:
+        """Return the launches up to those that write a block, of some in the CPU's order."""
+        enqueued_ns, events = self.times.pace.enqueued_ns, self.analysis.recording.trace.events
+        until = int(np.searchsorted(enqueued_ns[launches], allocation.born_ns, side="right")) + 1
+        rows = self.rows_around(allocation) if allocation.block.place.graph is None else ()
+        row = next((row for row in rows if not makes_tensor(events.name[row])), None)
+        if row is not None:  # an op may launch several kernels for what it has allocated
+            end_ns = events.end_at(row)
+            ended = int(np.searchsorted(enqueued_ns[launches], end_ns, side="right"))
+            until = max(until, ended)
+        return launches[:until]
+
     def moving_ns(self, size_bytes: int) -> int:
         """Return how long the device takes to move bytes; 0 where its bandwidth is not known."""
         devices = self.analysis.recording.trace.devices
@@ -255,10 +267,21 @@ class MemoryFacts:
         peak = peak_of(name)
         return 0 if peak is None else int(size_bytes / (REACHABLE_FRACTION * peak.gb_per_s))
 
-    def price_ns(self, launches: Ints) -> int:
-        """Return how much longer a step takes that runs these launches once more."""
-        spent_ns = self.times.removal_saving_ns(launches, with_python=True)
-        return self.times.median_per_step(launches, spent_ns)
+    def price_ns(self, launches: Ints, times: float = 1.0) -> int:
+        """Return how much longer a step takes that runs these launches again.
+
+        Args:
+            launches: of recorded steps.
+            times: how often they run again; below 0 where they no longer run.
+        """
+        facts = self.times
+        cost_ns = np.where(facts.pace.replayed, 0, facts.pace.cost_ns) / facts.training.slowdown
+        on_device_ns, on_cpu_ns = (
+            times * facts.median_per_step(launches, each[launches])
+            for each in (facts.launches.duration_ns, cost_ns.astype(np.int64))
+        )
+        busy_ns, cpu_ns = facts.busy_ns, facts.training.cpu_ns
+        return int(max(busy_ns + on_device_ns, cpu_ns + on_cpu_ns) - max(busy_ns, cpu_ns))
 
 
 def memory_facts(analysis: Analysis) -> MemoryFacts | None:

@@ -7,11 +7,9 @@ import gc
 import json
 import statistics
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -30,27 +28,18 @@ def measure(trial: Trial, out: Path) -> None:
     """Write the row of a trial."""
     path = out / f"{trial.name}.json"
     row: dict[str, Any] = {"name": trial.name}
+    device = (out / "device.lock").open("w")  # one process at a time uses the device
     try:
-        with _alone(out):
-            _record(trial, out / trial.name)
+        _record(trial, out / trial.name, device)
         row["claims"] = claims_of(out / trial.name)
         claim = chosen(trial, row["claims"])
         if claim is not None:
-            with _alone(out):
-                row |= _in_turn(trial, as_claim(claim))
+            fcntl.flock(device, fcntl.LOCK_EX)
+            row |= _in_turn(trial, as_claim(claim))
     except Exception as error:
         traceback.print_exc()
         row["failure"] = f"{type(error).__name__}: {error}"[:300]
     path.write_text(json.dumps(row, indent=1))
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Let one process at a time use the device."""
-    with (out / "device.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-        _forget()
 
 
 def _forget() -> None:
@@ -59,20 +48,31 @@ def _forget() -> None:
     torch.cuda.empty_cache()
 
 
-def _record(trial: Trial, folder: Path) -> None:
+def _record(trial: Trial, folder: Path, device: IO[str]) -> None:
+    """Record a session; what the profiler does after the last step needs no device."""
     profiler_ext.enable()
-    step = trial.make(None, False)
+    options: dict[str, Any] = {"record_shapes": True} if trial.shapes else {}
+    fcntl.flock(device, fcntl.LOCK_EX)
+    step = _made(trial, None)
     for _ in range(WARM_UP + trial.steps):
         step()
     torch.cuda.synchronize()
-    options: dict[str, Any] = {"record_shapes": True} if trial.shapes else {}
-    schedule = torch.profiler.schedule(wait=2, warmup=trial.steps, active=trial.steps, repeat=1)
-    with profiler_ext.profile(memory=True, schedule=schedule, **options) as prof:
-        for _ in range(2 + 2 * trial.steps):
+    with profiler_ext.profile(memory=True, **options) as prof:
+        for at in range(trial.steps):
             step()
-            prof.step()
+            if at < trial.steps - 1:
+                prof.step()
+        torch.cuda.synchronize()
+        fcntl.flock(device, fcntl.LOCK_UN)
     prof.session.save(folder)
     profiler_ext.disable()
+    del step, prof
+    _forget()
+
+
+def _made(trial: Trial, claim: Claim | None) -> Step:
+    with torch.device("cuda"):
+        return trial.make(claim, False)
 
 
 def _in_turn(trial: Trial, claim: Claim) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _measured(trial: Trial, claim: Claim | None) -> dict[str, int]:
         for value in dict(trial.environment).values():
             torch.cuda.memory._set_allocator_settings(value)
     held_bytes = int(torch.cuda.memory_allocated())
-    step = trial.make(claim, False)
+    step = _made(trial, claim)
     rounds = max(WARM_UP, trial.steps)
     for _ in range(rounds):
         step()

@@ -179,12 +179,11 @@ def _finding(
 ) -> MemoryFinding:
     launches = facts.times.launches
     rows = np.flatnonzero(facts.times.in_steps(launches.phase.where(*_WITH_BATCH)))
-    spent_ns = facts.times.median_per_step(rows, facts.times.critical_ns(rows))
     per_sample = (peak_bytes - facts.peak_bytes) // (larger - batch)
     return MemoryFinding(
         summary=f"a batch of {larger} would fit in place of {batch}",
         predicted_peak_bytes=peak_bytes,
-        extra_ns=int(spent_ns * (larger / batch - 1)),
+        extra_ns=facts.price_ns(rows, larger / batch - 1),
         confidence=Confidence.ESTIMATED,
         remedy=f"a batch of up to {larger}; the learning rate may need to change with it",
         evidence=(

@@ -130,7 +130,6 @@ def _calls(facts: MemoryFacts, path: str) -> Iterable[_Call]:
 def _call(
     facts: MemoryFacts, born: Sequence[Allocation], forward: Ints, backward: Ints
 ) -> _Call | None:
-    enqueued_ns = facts.times.pace.enqueued_ns
     if not born or not len(forward) or not len(backward):
         return None
     large = _large(born)
@@ -140,13 +139,12 @@ def _call(
     saved = tuple(s for s in born if s.kind is MemoryKind.SAVED and s is not result)
     if not saved or before <= end:
         return None
-    last_ns = max(each.born_ns for each in saved)
-    again = int(np.searchsorted(enqueued_ns[forward], last_ns, side="right")) + 1
+    again = facts.launches_until_made(max(saved, key=lambda each: each.born), forward)
     given = _last([each for each in facts.allocations if each.born < begin
                    and each.phase is Phase.FORWARD], begin - 1)  # fmt: skip
     if given is not None and (given.kind is MemoryKind.SAVED or given.freed > before):
         given = None
-    return _Call(saved, forward[:again], _most_at_once(born), end, before, given)
+    return _Call(saved, again, _most_at_once(born), end, before, given)
 
 
 def _begin_ns(facts: MemoryFacts, backward: Ints) -> int:

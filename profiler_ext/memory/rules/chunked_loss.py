@@ -21,6 +21,7 @@ _PROJECTS = re.compile(r"aten[:.]+(linear|mm|addmm|matmul|bmm)\b")
 _SAME = 0.9  # a block is as large as the logits from here on
 _CHUNKS = (2, 4, 8, 16)
 _NEAR = 1.02  # of the peak with most chunks
+_ROUNDING_BYTES = 1 << 20  # a large block is longer by less
 _BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 # How often a gradient is read or written when another is added to it
 _PASSES_OF_SUM = 3
@@ -83,27 +84,27 @@ def _chunked(losses: Sequence[_Loss], chunks: int) -> Callable[[Remedied], None]
 def _losses(facts: MemoryFacts, position: int) -> Iterable[_Loss]:
     """Yield the loss of a step, if it has one whose logits are known."""
     step, enqueued_ns = facts.analysis.steps[position].number, facts.times.pace.enqueued_ns
-    own = facts.times.launches.step.filled(-1) == step
-    forward = _ordered(own & facts.times.launches.phase.where(Phase.FORWARD), enqueued_ns)
+    in_step = facts.times.launches.step.filled(-1) == step
+    forward = _ordered(in_step & facts.times.launches.phase.where(Phase.FORWARD), enqueued_ns)
     of_loss = facts.times.named(_is_loss) | facts.times.of_op(_is_loss)
     first = next((row for row in forward.tolist() if of_loss[row]), None)
     if first is None:
         return
     until = facts.event_at(int(enqueued_ns[first]))
     born = [each for each in facts.allocations if facts.step_of(each.born) == position]
-    logits = max(
-        (each for each in born if _is_projected(each) and each.born <= until),
-        key=lambda each: each.born,
-        default=None,
-    )
-    if logits is None or not logits.module:
+    projected = [each for each in born if _is_projected(each) and each.born <= until]
+    last = max(projected, key=lambda each: each.born, default=None)
+    module = "" if last is None else last.module
+    weights = [each for each in facts.of_kind(MemoryKind.PARAMETERS) if each.module == module]
+    own = [s for s in projected if s.module == module and not _are_of_weights(s, weights)]
+    logits = max(own, key=lambda each: each.size_bytes, default=None)
+    if logits is None or not module:
         return
-    backward = facts.launches_of(Phase.BACKWARD, logits.module)
-    backward = backward[own[backward]]
+    backward = facts.launches_of(Phase.BACKWARD, module)
+    backward = backward[in_step[backward]]
     if not len(backward):
         return
     end = facts.event_at(int(enqueued_ns[backward[-1]]))
-    weights = [s for s in facts.of_kind(MemoryKind.PARAMETERS) if s.module == logits.module]
     copies = [s for s in born if logits.born <= s.born <= end and _is_copy(s, logits, weights)]
     begins = [each.born for each in copies if each.phase in _BACKWARD]
     yield _Loss(
@@ -119,7 +120,7 @@ def _is_copy(each: Allocation, logits: Allocation, weights: Sequence[Allocation]
     """Tell whether a block is as large as the logits, and no gradient of a weight."""
     is_large = each.size_bytes >= _SAME * logits.size_bytes
     is_gradient = each.kind is MemoryKind.GRADIENTS
-    return is_large and not is_gradient and not any(_is_of_weight(each, w) for w in weights)
+    return is_large and not is_gradient and not _are_of_weights(each, weights)
 
 
 def _ordered(rows: np.ndarray[tuple[int], np.dtype[np.bool_]], enqueued_ns: Ints) -> Ints:
@@ -141,11 +142,10 @@ def _is_projected(allocation: Allocation) -> bool:
     )
 
 
-def _is_of_weight(allocation: Allocation, weight: Allocation) -> bool:
-    """Tell whether a block of the backward may be the gradient of a weight."""
-    rounding = 1 << 20
-    sizes = (weight.size_bytes, weight.size_bytes // 2)
-    return any(0 <= allocation.size_bytes - each <= rounding for each in sizes)
+def _are_of_weights(each: Allocation, weights: Sequence[Allocation]) -> bool:
+    """Tell whether a block may be a copy of a weight, or its gradient."""
+    sizes = [part for weight in weights for part in (weight.held_bytes, weight.held_bytes // 2)]
+    return any(0 <= each.size_bytes - size <= _ROUNDING_BYTES for size in sizes)
 
 
 def _price_ns(facts: MemoryFacts, losses: Sequence[_Loss], chunks: int) -> int:

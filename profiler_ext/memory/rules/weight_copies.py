@@ -46,7 +46,7 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
         MemoryFinding(
             summary="autocast keeps copies of float32 weights from the forward to the backward",
             predicted_peak_bytes=facts.peak_without(found.change),
-            extra_ns=-_casting_ns(facts) - _optimizer_ns(facts, weights_bytes) // 2,
+            extra_ns=-_casting_ns(facts) + _optimizer_ns(facts, weights_bytes),
             confidence=Confidence.ESTIMATED,
             remedy="these modules' parameters in bfloat16 (module.to(torch.bfloat16)), with an "
             "optimizer that rounds stochastically (torchao.optim._AdamW, bf16_stochastic_round)",
@@ -98,18 +98,18 @@ def _casting_ns(facts: MemoryFacts) -> int:
     is_cast &= times.mainly(lambda place: place.module in own)
     forward = times.launches.phase.where(Phase.FORWARD, Phase.BACKWARD)
     rows = np.flatnonzero(times.in_steps(is_cast & forward))
-    # Of the casts in these modules some are of activations, which stay
+    # Of the casts in these modules some are of activations, which stay: 4 + 2 bytes each way
     weights_bytes = sum(each.size_bytes for each in _copies(facts).weights)
-    moved_ns = facts.moving_ns(3 * weights_bytes)  # 4 + 2 bytes each way
-    return min(facts.price_ns(rows), moved_ns) if moved_ns else facts.price_ns(rows)
+    moved_ns, spent_ns = facts.moving_ns(3 * weights_bytes), -facts.price_ns(rows, -1)
+    return min(spent_ns, moved_ns) if moved_ns else spent_ns
 
 
 def _optimizer_ns(facts: MemoryFacts, weights_bytes: int) -> int:
+    """Return what half of the optimizer's time for these weights is, below 0."""
     every = sum(each.size_bytes for each in facts.of_kind(MemoryKind.PARAMETERS))
     own = facts.times.launches.phase.where(Phase.OPTIMIZER)
     rows = np.flatnonzero(facts.times.in_steps(own))
-    spent_ns = facts.times.median_per_step(rows, facts.times.critical_ns(rows))
-    return int(spent_ns * weights_bytes / max(every, 1))
+    return facts.price_ns(rows, -weights_bytes / (2 * max(every, 1)))
 
 
 RULE = MemoryRule(
