@@ -127,6 +127,26 @@ class FindingEntry(Part, frozen=True, kw_only=True):
     page: str
 
 
+class MemoryFindingEntry(Part, frozen=True, kw_only=True):
+    """One thing to do about the peak of device memory."""
+
+    rule: str
+    rank: int
+    summary: str
+    location: FindingPlace
+    peak_bytes: Annotated[int, about("the largest peak of the recorded steps")]
+    predicted_peak_bytes: Annotated[int, about("the same with the remedy")]
+    saved_bytes: Annotated[int, about("by how much it falls; below 0 where it rises")]
+    is_reserved: Annotated[bool, about("the peaks are of reserved memory, not of allocated")]
+    extra_ns: Annotated[
+        int | None, about("time more per step, below 0 if less; null where it is not known")
+    ]
+    confidence: Annotated[str, about("measured, estimated or upper_bound")]
+    evidence: list[Figure]
+    remedy: str
+    page: str
+
+
 class FindingsPart(Part, frozen=True, kw_only=True):
     """Top recommendations, and which rules could not be judged."""
 
@@ -296,6 +316,10 @@ class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):
     rules_evaluated: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]
     rules_skipped: list[SkippedRule]
+    memory: Annotated[
+        list[MemoryFindingEntry], about("what lowers the peak of memory, if that was recorded")
+    ]
+    memory_rules_skipped: list[SkippedRule]
 
 
 class AnnotatedSource(Answer, frozen=True, kw_only=True, tag="annotate"):

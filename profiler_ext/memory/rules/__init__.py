@@ -1,8 +1,9 @@
 """The list of rules about memory, one file each: a new rule is a file, and a row here."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from profiler_ext.memory.recommendations import MemoryFindings, MemoryRule, judge
+from profiler_ext.memory.recommendations import MemoryFindings, MemoryRule, judge, merged
 from profiler_ext.memory.rules import (
     batch_size,
     checkpointing,
@@ -30,3 +31,8 @@ RULES: Final[tuple[MemoryRule, ...]] = (
 def find(analysis: Analysis) -> MemoryFindings:
     """Return what to do about the peak of memory, by all rules."""
     return analysis.derived.once("memory findings", lambda: judge(analysis, RULES))
+
+
+def find_on_ranks(analyses: Sequence[Analysis]) -> MemoryFindings:
+    """Return what to do about the peak of memory on any of several ranks, by all rules."""
+    return merged([find(analysis) for analysis in analyses])
