@@ -188,6 +188,15 @@ class MemoryFacts:
             yield row
             row = int(self._all.births.nesting.parent[row])
 
+    @cached_property
+    def _births(self) -> Ints:
+        return np.array(sorted(each.born for each in self.allocations), np.int64)
+
+    def next_birth(self, at: int) -> int:
+        """Return the event of the first allocation after another."""
+        after = int(np.searchsorted(self._births, at, side="right"))
+        return int(self._births[after]) if after < len(self._births) else len(self.live)
+
     def at_peak(self, allocations: Iterable[Allocation]) -> int:
         """Return the bytes of those blocks that are alive at the peak."""
         return sum(

@@ -135,7 +135,7 @@ def _call(
     large = _large(born)
     begin, end = min(each.born for each in large), max(each.born for each in large)
     before = facts.event_at(_begin_ns(facts, backward))
-    result = _last(born, end)
+    result = _last(born, _left(facts, born, forward, end))
     saved = tuple(s for s in born if s.kind is MemoryKind.SAVED and s is not result)
     if not saved or before <= end:
         return None
@@ -145,6 +145,13 @@ def _call(
     if given is not None and (given.kind is MemoryKind.SAVED or given.freed > before):
         given = None
     return _Call(saved, again, _most_at_once(born), end, before, given)
+
+
+def _left(facts: MemoryFacts, born: Sequence[Allocation], forward: Ints, end: int) -> int:
+    """Return the first allocation after a forward: what it held for itself is free then."""
+    if all(each.block.place.graph is None for each in born):
+        end = max(end, facts.event_at(int(facts.times.pace.enqueued_ns[forward[-1]])))
+    return facts.next_birth(end)
 
 
 def _begin_ns(facts: MemoryFacts, backward: Ints) -> int:
