@@ -252,7 +252,8 @@ class TrialRow(Part, frozen=True, kw_only=True):
     verdict: Annotated[
         str,
         about(
-            "wins, changes the losses (faster, and not kept), gains less than 1%, slower, "
+            "wins, saves memory, changes the losses (faster, and not kept), gains less than 1%, "
+            "slower, "
             "undecided, breaks the script, or not applicable"
         ),
     ]
@@ -275,6 +276,13 @@ class TrialRow(Part, frozen=True, kw_only=True):
         int | None, about("peak memory of the timed steps on a GPU, else of the process")
     ]
     peak_bytes: int | None
+    base_reserved_bytes: Annotated[
+        int | None, about("most that the GPU's allocator reserved until then")
+    ] = None
+    reserved_bytes: int | None = None
+    claimed_bytes: Annotated[
+        int | None, about("by how much the recommendation says that the peak falls")
+    ] = None
     base_startup_ns: Annotated[int | None, about("until steps were steady, less those steps")]
     startup_ns: int | None
     losses: Annotated[str, about("identical, within tolerance, different or unknown")]

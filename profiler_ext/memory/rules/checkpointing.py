@@ -140,11 +140,14 @@ def _call(
     if not saved or before <= end:
         return None
     again = facts.launches_until_made(max(saved, key=lambda each: each.born), forward)
+    repeated_bytes = _most_at_once(born)
+    if result is not None and result.freed > before:
+        repeated_bytes -= result.size_bytes  # the backward needs it, too: it is there already
     given = _last([each for each in facts.allocations if each.born < begin
                    and each.phase is Phase.FORWARD], begin - 1)  # fmt: skip
     if given is not None and (given.kind is MemoryKind.SAVED or given.freed > before):
         given = None
-    return _Call(saved, again, _most_at_once(born), end, before, given)
+    return _Call(saved, again, repeated_bytes, end, before, given)
 
 
 def _left(facts: MemoryFacts, born: Sequence[Allocation], forward: Ints, end: int) -> int:
