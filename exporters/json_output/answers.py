@@ -300,7 +300,7 @@ def memory_entry(finding: MemoryFinding) -> documents.MemoryFindingEntry:
         confidence=finding.confidence,
         evidence=_figures(finding.evidence),
         remedy=finding.remedy,
-        page=f"memory.md#{finding.rule}",
+        page=f"findings.md#{finding.rule}",
     )
 
 

@@ -294,7 +294,7 @@ class _StoredNodes:
 def _fits(node: FxNode, size_bytes: int) -> bool:
     """Tell whether a node has an output of a block's size, or one of an unknown size."""
     sizes = [_bytes(spec) for spec in node.outputs]
-    return any(each is None or _rounds_to(each, size_bytes) for each in sizes)
+    return any(each is None or rounds_to(each, size_bytes) for each in sizes)
 
 
 _ROUNDED_BYTES = 512
@@ -303,7 +303,7 @@ _UNSPLIT_BYTES = 1 << 20
 """A block of the large pool keeps a rest that is not larger: ``kSmallSize``."""
 
 
-def _rounds_to(size_bytes: int, block_bytes: int) -> bool:
+def rounds_to(size_bytes: int, block_bytes: int) -> bool:
     """Tell whether the allocator gives a block of this size for so many bytes."""
     if size_bytes > block_bytes:
         return False

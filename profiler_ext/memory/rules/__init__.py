@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-from profiler_ext.memory.recommendations import MemoryFindings, MemoryRule, judge, merged
+from profiler_ext.memory.recommendations import (
+    MIN_FRACTION,
+    MemoryFindings,
+    MemoryRule,
+    judge,
+    merged,
+)
 from profiler_ext.memory.rules import (
     batch_size,
     checkpointing,
@@ -14,6 +20,8 @@ from profiler_ext.memory.rules import (
     weight_copies,
 )
 from profiler_ext.records.analysis import Analysis
+
+__all__ = ["MIN_FRACTION", "RULES", "find", "find_on_ranks"]
 
 RULES: Final[tuple[MemoryRule, ...]] = (
     checkpointing.RULE,

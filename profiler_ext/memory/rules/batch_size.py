@@ -11,6 +11,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.kineto.op_inputs import inputs_of
+from profiler_ext.memory.births import rounds_to
 from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
 from profiler_ext.records.memory import CPU, MemoryKind
@@ -25,7 +26,6 @@ _OWNED = (
     MemoryKind.COMMUNICATION,
 )
 _WITH_BATCH = (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION, Phase.RECOMPUTE)
-_ROUNDING_BYTES = 1 << 20  # a large block is longer by less
 _MIN_DIMENSIONS = 3  # of a value whose first dimension is the batch
 _KNOWN = 0.9  # of the bytes that scale, so many by their shape
 _FREE = 0.05  # of the device is left for the context, libraries and fragments
@@ -141,10 +141,8 @@ def _scaling(facts: MemoryFacts, shapes: _Shapes) -> tuple[list[Allocation], int
 
 def _is_of_weight(allocation: Allocation, weights: Mapping[str, list[int]]) -> bool:
     """Tell whether a block has the size of a weight of its module, in 4 bytes a number or in 2."""
-    rounding = min(_ROUNDING_BYTES, max(allocation.size_bytes // 8, 512))
-    return any(
-        0 <= allocation.size_bytes - each <= rounding for each in weights.get(allocation.module, ())
-    )
+    own = weights.get(allocation.module, ())
+    return any(rounds_to(each, allocation.size_bytes) for each in own)
 
 
 def _peak_with(facts: MemoryFacts, scaling: list[Allocation], times: float) -> int:

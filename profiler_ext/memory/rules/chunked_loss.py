@@ -10,6 +10,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.memory.births import rounds_to
 from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
 from profiler_ext.records.events import Ints
@@ -21,7 +22,6 @@ _PROJECTS = re.compile(r"aten[:.]+(linear|mm|addmm|matmul|bmm)\b")
 _SAME = 0.9  # a block is as large as the logits from here on
 _CHUNKS = (2, 4, 8, 16)
 _NEAR = 1.02  # of the peak with most chunks
-_ROUNDING_BYTES = 1 << 20  # a large block is longer by less
 _BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 # How often a gradient is read or written when another is added to it
 _PASSES_OF_SUM = 3
@@ -145,7 +145,7 @@ def _is_projected(allocation: Allocation) -> bool:
 def _are_of_weights(each: Allocation, weights: Sequence[Allocation]) -> bool:
     """Tell whether a block may be a copy of a weight, or its gradient."""
     sizes = [part for weight in weights for part in (weight.held_bytes, weight.held_bytes // 2)]
-    return any(0 <= each.size_bytes - size <= _ROUNDING_BYTES for size in sizes)
+    return any(rounds_to(size, each.size_bytes) for size in sizes)
 
 
 def _price_ns(facts: MemoryFacts, losses: Sequence[_Loss], chunks: int) -> int:

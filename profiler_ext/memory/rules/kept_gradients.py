@@ -9,6 +9,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.rules import zeroed_gradients
+from profiler_ext.memory.births import rounds_to
 from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
 from profiler_ext.records.memory import MemoryKind
@@ -16,7 +17,6 @@ from profiler_ext.records.vocabulary import Phase
 
 _ZEROES = frozenset({"aten::zero_", "aten::_foreach_zero_"})
 _BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
-_ROUNDING_BYTES = 1 << 20  # a large block is longer by less
 
 
 def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
@@ -60,8 +60,8 @@ def _unused(
 ) -> Iterable[tuple[int, int]]:
     """Yield from when to when a gradient holds zeros: until the backward has made the new one."""
     made = [each for each in facts.allocations if each.phase in _BACKWARD
-            and each.module == kept.module and each.freed < len(facts.live)
-            and 0 <= abs(each.size_bytes - kept.size_bytes) <= _ROUNDING_BYTES]  # fmt: skip
+            and each.module in (kept.module, "") and each.freed < len(facts.live)
+            and rounds_to(kept.held_bytes, each.size_bytes)]  # fmt: skip
     for position in range(len(facts.step_bounds)):
         own = [each for each in made if facts.step_of(each.born) == position]
         new = max(own, key=lambda each: each.freed, default=None)

@@ -9,6 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.memory.births import rounds_to
 from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied, largest
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
 from profiler_ext.records.memory import MemoryKind
@@ -17,7 +18,6 @@ from profiler_ext.records.vocabulary import Phase
 _CASTS = ("aten::to", "aten::_to_copy", "aten._to_copy")
 _KINDS = (MemoryKind.SAVED, MemoryKind.TEMPORARIES, MemoryKind.OTHER)
 _OWNED = (MemoryKind.PARAMETERS, MemoryKind.GRADIENTS, MemoryKind.OPTIMIZER)
-_ROUNDING_BYTES = 1 << 20  # a large block is longer by less
 _MIN_BYTES = 1 << 20  # below this the sizes of blocks tell too little
 
 
@@ -70,8 +70,7 @@ def _copies(facts: MemoryFacts) -> _Copies:
     weights: list[Allocation] = []
     for weight in sorted(parameters, key=lambda each: (each.module, each.size_bytes, each.born)):
         own = [each for each in casts if each.module == weight.module and each not in copies
-               and 0 <= each.size_bytes - weight.size_bytes // 2 <= _ROUNDING_BYTES
-               and each.size_bytes < weight.size_bytes]  # fmt: skip
+               and rounds_to(weight.held_bytes // 2, each.size_bytes)]  # fmt: skip
         if own:
             weights.append(weight)
             copies += own
@@ -80,14 +79,10 @@ def _copies(facts: MemoryFacts) -> _Copies:
 
 def _halved(facts: MemoryFacts, weights: Sequence[Allocation]) -> Iterable[Allocation]:
     """Yield the weights, with their gradients and states: blocks of the same size and module."""
-    sizes = {(each.module, each.size_bytes // 512) for each in weights}
-    near = {(module, size + more) for module, size in sizes for more in range(-1, 2)}
-    for allocation in facts.of_kind(*_OWNED):
-        is_own = (allocation.module, allocation.size_bytes // 512) in near
-        is_long = any(allocation.module == w.module and 0 <= allocation.size_bytes - w.size_bytes
-                      <= _ROUNDING_BYTES for w in weights)  # fmt: skip
-        if is_own or is_long:
-            yield allocation
+    sizes = {(each.module, each.held_bytes) for each in weights}
+    for owned in facts.of_kind(*_OWNED):
+        if (owned.module, owned.held_bytes) in sizes:
+            yield owned
 
 
 def _casting_ns(facts: MemoryFacts) -> int:
