@@ -66,6 +66,7 @@ def _run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     if not path.exists():
         return {"name": name, "failure": "the process ended without a row"}
     row: dict[str, Any] = json.loads(path.read_text())
+    print(table([row]).splitlines()[2], flush=True)
     return row
 
 

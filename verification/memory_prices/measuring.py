@@ -20,8 +20,8 @@ from .programs import Claim, Step, Trial
 
 __all__ = ["measure"]
 
-WARM_UP = 3
-TIMED = 6
+WARM_UP = 2
+TIMED = 5
 
 
 def measure(trial: Trial, out: Path) -> None:
@@ -63,6 +63,7 @@ def _record(trial: Trial, folder: Path, device: IO[str]) -> None:
             if at < trial.steps - 1:
                 prof.step()
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()
         fcntl.flock(device, fcntl.LOCK_UN)
     prof.session.save(folder)
     profiler_ext.disable()

@@ -299,6 +299,7 @@ def gpt_of(**options: Any) -> Callable[[Claim | None, bool], Step]:
 
 
 _PER_BLOCK = "checkpoint(block, x) for each"
+_SEGMENTS = "expandable_segments:True"
 _CHUNKS = "projection and loss in the chunks that are said"
 TRIALS = (
     Trial("gpt_blocks", "kept_activations", gpt_of(edit=_checkpoint), "blocks.*", _PER_BLOCK),
@@ -316,7 +317,7 @@ TRIALS = (
           edit=_CHUNKS),
     Trial("gpt_zeroed", "kept_gradients", gpt_of(batch=4, zeroes=True),
           edit="zero_grad(set_to_none=True)"),
-    Trial("llama_zeroed", "kept_gradients", partial(llama, edit="none", layers=20, batch=4),
+    Trial("llama_zeroed", "kept_gradients", partial(llama, edit="none", layers=10, batch=4),
           edit="zero_grad(set_to_none=True)"),
     Trial("gpt_weights", "weight_copies", gpt_of(batch=4, edit=_linears_in_bfloat16),
           edit="nn.Linear in bfloat16"),
@@ -327,8 +328,10 @@ TRIALS = (
           edit="fused=True"),
     Trial("gpt_8bit", "optimizer_8bit", gpt_8bit, edit="torchao.optim.AdamW8bit"),
     Trial("llama_lengths", "fragmented_memory", of_lengths, reserves=True, steps=8,
-          edit="expandable_segments:True",
-          environment=(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)),
+          edit=_SEGMENTS,
+          environment=(("PYTORCH_CUDA_ALLOC_CONF", _SEGMENTS),)),
+    Trial("gpt_segments", "fragmented_memory", gpt_of(), reserves=True, edit=_SEGMENTS,
+          environment=(("PYTORCH_CUDA_ALLOC_CONF", _SEGMENTS),)),
     Trial("gpt_batch", "batch_size", gpt_batch, edit="the batch that is said to fit"),
     Trial("resnet_batch", "batch_size", resnet_batch, shapes=True,
           edit="the batch that is said to fit"),
