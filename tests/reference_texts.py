@@ -138,7 +138,7 @@ The rules below are of a session with a memory record (`profiler-ext run --memor
 `report --memory` prints what they find under the peak, most bytes first;
 `session.memory_recommendations` has the records, and `report --findings --format json` has them
 as `memory`. `profiler-ext try --memory` tries those that can be patched in, and prints what was
-saved beside what was claimed.
+saved next to what was claimed.
 
 - **Bytes** are by how much the peak falls. The recorded timeline of allocations is followed once
   more, without the blocks that would go or with smaller ones. The peak may be at another moment

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Final
 
+from profiler_ext.torch_compat.points import MEMORY_BUDGET
 from profiler_ext.trials.remedy import Arguments, Keyword, Patching, Remedy
 
 _SETTING = "PYTORCH_CUDA_ALLOC_CONF"
@@ -46,8 +47,9 @@ def _memory_budget(patching: Patching) -> None:
     def change(arguments: Arguments) -> Arguments | None:
         if arguments.get("backend", "inductor") != "inductor" or arguments.get("disable"):
             return None
-        config: Any = import_module("torch._functorch.config")
-        config.activation_memory_budget = _BUDGET
+        from profiler_ext.torch_compat.process import set_memory_budget
+
+        set_memory_budget(_BUDGET)
         return {}
 
     def counted(arguments: Arguments) -> Arguments | None:
@@ -92,9 +94,9 @@ ROWS: Final = (
     Remedy(
         "activation_memory_budget",
         "half of what compiled graphs save, the rest computed again",
-        edit=f"torch._functorch.config.activation_memory_budget = {_BUDGET}",
+        edit=f"{MEMORY_BUDGET} = {_BUDGET}",
         named_by=("kept_activations",),
-        patches="torch._functorch.config, when the script compiles",
+        patches="functorch's configuration, when the script compiles",
         lacks="the script compiles nothing with Inductor",
         apply=_memory_budget,
         frees="allocated",

@@ -21,6 +21,7 @@ from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.exporters.json_output.documents import BreakdownChange
 from profiler_ext.exporters.views.trials import change_text, row_text, trial_text
 from profiler_ext.findings import RULES
+from profiler_ext.memory import rules as memory_rules
 from profiler_ext.run.program import Program
 from profiler_ext.sessions.session import Session
 from profiler_ext.trials import BY_NAME, REMEDIES, trying
@@ -57,7 +58,7 @@ class Scripted(Children):
             }
         )
 
-    def record(self, output, remedies=()):
+    def record(self, output, remedies=(), *, memory=False):
         self.count += 1
         recorded = "data_loader.remedied" if remedies else "data_loader"
         shutil.copy(FINDINGS / f"{recorded}.session.pt.trace.json.gz", output / FILE_NAME)
@@ -448,7 +449,7 @@ def test_edits_add_arguments_and_statements_and_leave_the_rest_by_hand(tmp_path)
 
 def test_names_of_remedies_are_unique_and_their_rules_exist():
     assert len(BY_NAME) == len(REMEDIES)
-    rules = {each.name for each in RULES}
+    rules = {each.name for each in (*RULES, *memory_rules.RULES)}
     assert {rule for each in REMEDIES for rule in (*each.rules, *each.named_by)} <= rules
 
 
@@ -520,7 +521,7 @@ def test_findings_of_a_session_propose_what_remedies_them(name, first):
 
 
 def test_without_names_what_the_findings_propose_is_tried(tmp_path, monkeypatch, capsys):
-    def recorded(self, output, remedies=()):
+    def recorded(self, output, remedies=(), *, memory=False):
         self.count += 1
         shutil.copy(FINDINGS / "data_loader.session.pt.trace.json.gz", output / FILE_NAME)
 

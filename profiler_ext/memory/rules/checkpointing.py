@@ -16,6 +16,7 @@ from profiler_ext.memory.recommendations import MIN_FRACTION, MemoryFinding, Mem
 from profiler_ext.records.events import Ints
 from profiler_ext.records.memory import MemoryKind
 from profiler_ext.records.vocabulary import Phase, Scope
+from profiler_ext.torch_compat.points import MEMORY_BUDGET
 
 _NUMBER = re.compile(r"\d+")
 # A result is no smaller: statistics of a norm and states of generators are
@@ -83,7 +84,7 @@ def _finding(facts: MemoryFacts, saved_bytes: int, price_ns: int, region: _Regio
     where, steps = largest(saved), max(len(facts.analysis.steps), 1)
     is_compiled = facts.times.launches.scope.where(Scope.COMPILED)[region.repeated].any()
     how = "torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False)"
-    budget = ", or torch._functorch.config.activation_memory_budget below 1"
+    budget = f", or {MEMORY_BUDGET} below 1"
     location = location_of(where.block.place) if where is not None else Location()
     return MemoryFinding(
         summary=f"activations of {region.path} are kept from the forward to the backward",
@@ -193,8 +194,7 @@ RULE = MemoryRule(
     "backward begins.",
     remedy="`torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False)` around each of "
     "them. It keeps the input and runs the forward again in the backward. In a compiled model "
-    "`torch._functorch.config.activation_memory_budget` (from 0 to 1) lets torch choose what is "
-    "computed again.",
+    f"`{MEMORY_BUDGET}` (from 0 to 1) lets torch choose what is computed again.",
     price="The peak is that of the recorded timeline, where what the modules save is gone from the "
     "end of each forward to its backward, and what they are given is kept. In each backward all "
     "that their forward had allocated is there once more. Time is that of the launches of the "

@@ -165,7 +165,7 @@ RULE = MemoryRule(
     "so that one chunk is there at a time; or a fused linear cross entropy that never writes all "
     "logits.",
     price="The peak is that of the recorded timeline with each of these blocks in chunks, and with "
-    "the gradient of the projection's weight beside them, which the chunks add to: the fewest "
+    "the gradient of the projection's weight next to them, which the chunks add to: the fewest "
     "chunks with which the peak is within 2% of that with 16. Time is that of the launches from "
     "the projection to the end of the forward, which run again, and what adding the weight's "
     "gradients takes at the device's bandwidth.",
