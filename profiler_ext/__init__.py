@@ -20,6 +20,7 @@ from profiler_ext import autostart
 from profiler_ext.version import VERSION
 
 if TYPE_CHECKING:
+    from profiler_ext.inside.observing import Inside
     from profiler_ext.joint_table import seq_table
     from profiler_ext.profiling.profiler import profile
     from profiler_ext.profiling.switch import disable, enable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 _HOMES = {
+    "Inside": "inside.observing",
     "MergedSession": "sessions.merging",
     "Session": "sessions.session",
     "diff": "sessions.comparing",
@@ -41,6 +43,7 @@ _HOMES = {
     "seq_table": "joint_table",
 }
 __all__ = [
+    "Inside",
     "MergedSession",
     "Session",
     "diff",

@@ -10,7 +10,7 @@ import msgspec
 from profiler_ext.errors import TraceError
 from profiler_ext.exporters.json_output.documents import InsideAnswer
 from profiler_ext.exporters.views import formatting
-from profiler_ext.file_io import read_regular
+from profiler_ext.file_io import read_regular, replacing
 from profiler_ext.printable import printable
 from profiler_ext.records.inside import InsideRoute, KernelPart, MeasuredKernel
 from profiler_ext.records.stored import known
@@ -59,6 +59,18 @@ def inside_of(session: Path) -> InsideAnswer | None:
         ) from error
 
 
+def write_inside(folder: Path, kernels: Sequence[MeasuredKernel]) -> None:
+    """Write what was measured inside the kernels of a session into its folder, if it is new."""
+    before = inside_of(folder) if kernels else None
+    if not kernels or (before is not None and before.kernels == list(kernels)):
+        return
+    answer = InsideAnswer(
+        command=[], query="", device="", duration_ns=0, kernels=list(kernels), notes=[]
+    )
+    with replacing(folder / FILE_NAME) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(answer), indent=1) + b"\n")
+
+
 def inside_lines(answer: InsideAnswer, width: int) -> Iterator[str]:
     """Yield the lines of a screen."""
     for number, kernel in enumerate(answer.kernels):
@@ -93,7 +105,7 @@ def _alone(kernel: MeasuredKernel) -> str:
 
 
 def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
-    nodes = [", ".join(each.nodes) for each in kernel.parts]
+    nodes = [("store " if each.is_store else "") + ", ".join(each.nodes) for each in kernel.parts]
     places = [_place(each) for each in kernel.parts]
     most = _WIDE_NAME if width >= _WIDE else _NARROW_NAME
     node_width, place_width = (

@@ -42,7 +42,7 @@ _WIDTH = 120
 
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
-    parser.usage = "profiler-ext inside [OPTION ...] NAME -- SCRIPT [ARGUMENT ...]"
+    parser.usage = "profiler-ext inside [OPTION ...] [NAME] -- SCRIPT [ARGUMENT ...]"
     parser.description = (
         "Run an unmodified script in a child process with an empty compile cache, record it, and "
         "measure what the lines of a generated kernel take: launched alone, whole and with the "
@@ -51,8 +51,10 @@ def add_options(parser: Parser) -> None:
     )
     parser.takes_program = True
     parser.add_argument(
-        "name", metavar="NAME", help="a kernel, or FILE:LINE for all kernels that compute it"
-    )
+        "name", metavar="NAME", nargs="?", default="",
+        help="a kernel; FILE:LINE or a module, for all kernels that compute it (default: the "
+        "kernels that take most time)",
+    )  # fmt: skip
     parser.add_argument(
         "--route", choices=tuple(_ROUTES), default="knock-out",
         help="knock-out launches each kernel alone without a line; samples takes the program "
@@ -77,6 +79,7 @@ def add_options(parser: Parser) -> None:
     add_folder(parser)
     add_format(parser, ("text", "json"))
     parser.show_examples(
+        ("the ten kernels that take most time", "profiler-ext inside -- train.py"),
         ("the kernels of a line", "profiler-ext inside gpt.py:48 -- train.py --lr 3e-4"),
         ("one kernel", "profiler-ext inside triton_per_fused_add_native_layer_norm_2 -- train.py"),
     )
@@ -106,7 +109,7 @@ def _inside(options: argparse.Namespace) -> int:
 
 def _program(options: argparse.Namespace) -> Program:
     """Read the words after ``--``, and check the options."""
-    words = script_words(options.program, f"profiler-ext inside {options.name}")
+    words = script_words(options.program, f"profiler-ext inside {options.name}".rstrip())
     if Path(words[0]).name == "torchrun":
         raise UsageError("inside measures one process; give the script itself, without torchrun")
     return checked_program(words, options)

@@ -58,6 +58,14 @@ def _knock_out_keep(pointer, value, {_ZERO}):
 """
 
 
+_STORE_LINE = re.compile(rf"\s*tl\.(?:{'|'.join(sorted(_STORES))})\(")
+
+
+def is_store(line: str) -> bool:
+    """Tell whether a line of a kernel writes memory."""
+    return _STORE_LINE.match(line) is not None
+
+
 class NotTakenOutError(Exception):
     """The reason why lines cannot be taken out of a kernel."""
 

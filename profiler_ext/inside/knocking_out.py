@@ -9,7 +9,12 @@ from typing import Any
 
 import torch
 
-from profiler_ext.inside.knock_out import NOTHING_TO_TAKE_OUT, Kernel, NotTakenOutError
+from profiler_ext.inside.knock_out import (
+    NOTHING_TO_TAKE_OUT,
+    Kernel,
+    NotTakenOutError,
+    is_store,
+)
 from profiler_ext.inside.launches import Launch
 from profiler_ext.inside.selection import ChosenKernel
 from profiler_ext.inside.timing import Saved, Timer, Times
@@ -82,12 +87,24 @@ def knock_out(
 
 
 def parts_of(chosen: ChosenKernel) -> list[KernelPart]:
-    """Return the lines of a kernel by the nodes that they compute."""
-    lines = dict[tuple[str, ...], list[int]]()
-    for number, line in enumerate(chosen.source.lines, start=1):
+    """Return the lines of a kernel by the nodes that they compute; stores are parts of their own.
+
+    So a part without its op or load leaves what is written, as the program without that line would.
+    """
+    lines = dict[tuple[tuple[str, ...], bool], list[int]]()
+    texts = chosen.source.text.split("\n")
+    for number, (line, text) in enumerate(zip(chosen.source.lines, texts, strict=False), start=1):
         if line.part is LinePart.NODE and line.nodes:
-            lines.setdefault(line.nodes, []).append(number)
-    return [chosen.part(nodes, numbers) for nodes, numbers in lines.items()]
+            lines.setdefault((line.nodes, is_store(text)), []).append(number)
+    return [
+        # The cost model has one share of a node; it stands at what computes it
+        replace(part, is_store=True, modelled_share=None if (nodes, False) in lines else share)
+        if stores
+        else part
+        for (nodes, stores), numbers in lines.items()
+        for part in [chosen.part(nodes, numbers)]
+        for share in [part.modelled_share]
+    ]
 
 
 def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _Variants:
@@ -125,7 +142,8 @@ def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _
 def _most_important(variants: _Variants) -> list[int]:
     """Return the indices of the parts to measure, those that the model says take most."""
     parts = variants.parts
-    order = sorted(range(len(parts)), key=lambda at: -(parts[at].modelled_share or 0))
+    shares = {each.nodes: each.modelled_share for each in parts if each.modelled_share is not None}
+    order = sorted(range(len(parts)), key=lambda at: -(shares.get(parts[at].nodes) or 0))
     for at in order[_MOST_PARTS:]:
         reason = f"only {_MOST_PARTS} of {len(order)} parts are measured"
         parts[at] = replace(parts[at], reason=reason)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import io
 import json
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from profiler_ext.records.kernel_lines import (
     KernelSource,
     LinePart,
 )
+from profiler_ext.torch_compat.names import running_names
 
 _FILE = re.compile(
     r'^\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?', re.MULTILINE
@@ -199,7 +202,10 @@ def _assembled(ptx: str, metadata: Mapping[str, Any]) -> bytes:
 
         given.append(Language.TRITON)
     backend.add_stages(*given)
-    assembled: bytes = stages["cubin"](ptx, dict(metadata))
+    # Where a cache had all kernels, Inductor has not chosen the assembler yet
+    running_names.USE_TORCHS_PTXAS.get()()
+    with redirect_stdout(io.StringIO()):  # on errors it prints all of the PTX
+        assembled: bytes = stages["cubin"](ptx, dict(metadata))
     return assembled
 
 

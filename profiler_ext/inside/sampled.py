@@ -63,7 +63,9 @@ def sampled_kernels(
 
 
 def _is_of(binary: SampledBinary, chosen: ChosenKernel) -> bool:
-    # Kernels of two graphs may have one name.
+    # Kernels of two graphs may have one name. Without a line table the name is all that is known.
+    if not binary.text:
+        return binary.table.kernel == chosen.kernel
     return binary.text.strip() == chosen.source.text.strip()
 
 

@@ -165,11 +165,15 @@ def _binaries(
 
 
 def _compiled(names: Iterable[str], root: Path) -> dict[int, Path]:
-    """Return the folders of Triton's cache, by the number of the binary in each."""
+    """Return the folders of Triton's cache, by the number of the binary in each.
+
+    Inductor puts a binary without its PTX next to the whole one, for its own launcher.
+    """
     from profiler_ext.inside.pc_sampling import Cupti
 
     cupti = Cupti()
-    found = (file for name in names for file in root.rglob(f"{name}.cubin"))
+    found = [file for name in names for file in root.rglob(f"{name}.cubin")]
+    found.sort(key=lambda file: file.with_suffix(".ptx").is_file())  # the last one counts
     return {cupti.crc(file.read_bytes()): file.parent for file in found}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.explain.subjects import Kind, Subject, resolve_subject
+from profiler_ext.exporters.explain.subjects import Kind, Subject, is_of, resolve_subject
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.inside import KernelPart, MeasuredSite, times_of_nodes
 from profiler_ext.records.kernel_lines import KernelSource
@@ -92,16 +92,15 @@ def chosen_kernels(
     Args:
         analysis: of the process that generated the kernels.
         sources: what it generated.
-        query: a kernel's name, or ``FILE:LINE``, for all kernels that compute something of it.
+        query: a kernel's name; ``FILE:LINE`` or a module, for all kernels that compute something
+            of it; or nothing, for all kernels.
         most: how many, at most.
 
     Raises:
         UsageError: No generated kernel ran that it means.
         UnclearNameError: It means nothing, or several things.
     """
-    subject = resolve_subject(query, [analysis])
-    if subject.kind is Kind.MODULE:
-        raise UsageError(f"{query} is a module; name a kernel or FILE:LINE")
+    subject = resolve_subject(query, [analysis]) if query else None
     by_place = {(each.module, each.kernel, each.writes): each for each in sources}
     sites = dict[str, list[_Launched]]()
     for graph, site, durations in _launched(analysis, subject):
@@ -111,7 +110,11 @@ def chosen_kernels(
             found = SiteSource(instance.record.digest, site, source)
             sites.setdefault(source.text, []).append(_Launched(graph, found, durations))
     if not sites:
-        raise UsageError(f"{query} is in no kernel that Inductor generated")
+        raise UsageError(
+            f"{query} is in no kernel that Inductor generated"
+            if query
+            else "no kernel that Inductor generated ran in the recorded steps"
+        )
     chosen = [_chosen(analysis, each) for each in sites.values()]
     return sorted(chosen, key=lambda each: -each.total_ns)[:most]
 
@@ -142,20 +145,19 @@ def _chosen(analysis: Analysis, sites: Sequence[_Launched]) -> ChosenKernel:
     )
 
 
-def _launched(analysis: Analysis, subject: Subject) -> Iterator[tuple[int, CallSite, list[int]]]:
+def _launched(
+    analysis: Analysis, subject: Subject | None
+) -> Iterator[tuple[int, CallSite, list[int]]]:
     """Yield the call sites that a subject means, with the durations of their launches."""
     launches = analysis.launches
     known = launches.in_steps & ~np.ma.getmaskarray(launches.call_site)
     rows = np.flatnonzero(known & ~np.ma.getmaskarray(launches.graph))
-    if subject.kind is Kind.LINE:
-        of_line = [
-            place.file == subject.name and place.line == subject.line for place in analysis.places
-        ]
-        own = np.array(of_line, dtype=bool)[analysis.shares.place]
-        rows = rows[np.isin(rows, analysis.shares.launch[own])]
-    else:
+    if subject is not None and subject.kind is Kind.KERNEL:
         is_kernel = launches.kernel.where(subject.name) | launches.name.where(subject.name)
         rows = rows[is_kernel[rows]]
+    elif subject is not None:
+        own = np.array([is_of(place, subject) for place in analysis.places], dtype=bool)
+        rows = rows[np.isin(rows, analysis.shares.launch[own[analysis.shares.place]])]
     keys = np.stack([launches.graph[rows].filled(-1), launches.call_site[rows].filled(-1)], axis=1)
     for graph, ordinal in np.unique(keys, axis=0).tolist():
         at = (keys == (graph, ordinal)).all(axis=1)

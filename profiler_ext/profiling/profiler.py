@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import torch.profiler
 
@@ -132,8 +132,23 @@ IN_FULLGRAPH = (
     "the compiled function, or leave out fullgraph=True"
 )
 
+INSIDE = "inside"
+"""The hook that measures inside kernels."""
 RECORDING = "recording"
 """The hook that makes a session of a recording."""
+
+
+class LooksInside(Protocol):
+    """What measures inside the kernels of a session: :class:`profiler_ext.Inside`."""
+
+    def begin(self, guard: Guard) -> None:
+        """Observe what is compiled and launched from here on."""
+
+    def end(self) -> None:
+        """Observe nothing more."""
+
+    def measured(self, session: Session) -> Session:
+        """Return a session with what was measured inside its kernels."""
 
 
 class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the class it stands in for)
@@ -159,6 +174,8 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         memory: record what is allocated and freed in the recorded steps, and who holds it: the
             peak by line, module and kind. Only the thread that begins the recording is recorded,
             with autograd's threads.
+        inside: which kernels to look into when the block ends, ``profiler_ext.Inside()``: the last
+            session then has measured shares of lines. Needs a GPU, and its memory.
         source: keep the text of the lines that took time, and the code that torch generated;
             without it the session has no source text.
         keep: how many sessions to keep, the last ones, if a schedule records repeatedly; by default
@@ -178,6 +195,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         recompile: bool = False,
         lines: bool = True,
         memory: bool = False,
+        inside: LooksInside | None = None,
         source: bool = True,
         keep: int | None = None,
         **torch_options: Any,
@@ -206,6 +224,9 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             torch_options["experimental_config"] = config
         self._memory, self._records_memory = RecordedMemory(guard, memory), memory
         torch_options |= {"profile_memory": True} if memory else {}
+        self._inside = inside
+        if inside is not None:
+            guard.run(INSIDE, inside.begin, guard)
         super().__init__(
             guard, RecordedLines(guard, lines), on_trace_ready=self._on_cycle_end, **torch_options
         )
@@ -278,6 +299,16 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             super().stop_trace()
         finally:
             self._guard.run(MEMORY, self._memory.end)
+
+    def stop(self) -> None:
+        """Stop; ``on_trace_ready`` has run when this returns, and kernels were looked into."""
+        super().stop()
+        if self._inside is not None:
+            self._guard.run(INSIDE, self._inside.end)
+            if self.sessions:
+                measured = self._guard.run(INSIDE, self._inside.measured, self.sessions[-1])
+                self.sessions[-1] = measured or self.sessions[-1]
+            self._inside = None
 
     def _hold(self) -> None:
         if (capture := switch.current()) is not None:

@@ -35,6 +35,7 @@ class KernelPart:
     saved_ns: float | None = None
     saved_low_ns: float | None = None
     saved_high_ns: float | None = None
+    is_store: bool = False  # the lines write what the nodes computed; others read and compute
     reason: str = ""  # why it was not measured, or what lines do that compute no node
     # By samples, the reasons why its instructions were not issued, and the time of each
     stalls: tuple[tuple[str, int], ...] = ()

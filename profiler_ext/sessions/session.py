@@ -17,7 +17,7 @@ from profiler_ext import attribution, findings
 from profiler_ext.errors import CoverageError, ProfilerExtError, TraceError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by, table_named
-from profiler_ext.exporters.views.inside import inside_of
+from profiler_ext.exporters.views.inside import inside_of, write_inside
 from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
 from profiler_ext.kineto.distributed import is_rank_known, with_rank
 from profiler_ext.kineto.names import WORK_CATEGORIES, is_clock_mark
@@ -225,6 +225,10 @@ class Session(SessionExplanations):
         """Return the session without any text of source, for somebody who may not see it."""
         return Session(without_source(self.recording), roots=self.roots)
 
+    def with_recording(self, recording: Recording) -> Session:
+        """Return a session of another recording, with the same callback and roots."""
+        return Session(recording, self._on_analysis, self.roots)
+
     def save(self, folder: str | Path) -> Path:
         """Write the recording into a folder, for :func:`load`; return the file.
 
@@ -239,6 +243,7 @@ class Session(SessionExplanations):
         """
         path = Path(folder) / FILE_NAME
         memory_file.write(memory_file.path_next_to(path), self.recording.memory)
+        write_inside(path.parent, self.recording.measured)
         try:
             return self.export(path)
         except ProfilerExtError:

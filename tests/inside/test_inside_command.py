@@ -36,6 +36,10 @@ PARTS = (
         ("mul_7",), (35,), 0, 20.0, -30.0, 90.0,
         modelled_share=0.17, file="/src/gpt.py", line=50, code="y = y * self.scale",
     ),
+    KernelPart(
+        ("add_3",), (44,), 0, 10.0, -30.0, 90.0, is_store=True,
+        file="/src/gpt.py", line=48, code="x = x + self.attention(x)",
+    ),
     KernelPart(("convert_1",), (36,), reason="its lines compute addresses, masks or types only"),
 )  # fmt: skip
 KERNEL = MeasuredKernel(

@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from profiler_ext.inside import pc_sampling
 from profiler_ext.inside.line_table import LineTable
 from profiler_ext.inside.pc_sampling import SampledFunction
 from profiler_ext.inside.sampled import SampledBinary, sampled_kernels
-from profiler_ext.inside.sampling import SamplingResult, SamplingTask, _is_steady
+from profiler_ext.inside.sampling import SamplingResult, SamplingTask, _compiled, _is_steady
 from profiler_ext.inside.selection import ChosenKernel
 from profiler_ext.records.inside import MeasuredKernel
 from profiler_ext.records.kernel_lines import (
@@ -192,3 +193,23 @@ def test_the_child_warms_up_and_says_why_it_cannot_sample(tmp_path: Path) -> Non
     assert 10 <= steps <= 62, done.stdout
     assert "libcu" in result.error or "no CUDA context" in result.error
     assert result.kernels == []
+
+
+def test_a_binary_is_read_where_its_ptx_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cupti:
+        def crc(self, cubin: bytes) -> int:
+            return len(cubin)
+
+    monkeypatch.setattr(pc_sampling, "Cupti", Cupti)
+    for folder in "abc":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "kernel.cubin").write_bytes(b"code")
+    (tmp_path / "b" / "kernel.ptx").write_text("ptx")
+    assert _compiled(["kernel"], tmp_path) == {4: tmp_path / "b"}
+
+
+def test_without_a_line_table_the_reason_is_said() -> None:
+    table = LineTable("triton_kernel", 0, (), gap="its PTX is missing")
+    function = SampledFunction("triton_kernel", 1, {0: {"selected": 5000}})
+    (found,) = sampled_kernels([chosen()], [SampledBinary(function, table, "")])
+    assert (found.reason, found.samples) == ("its PTX is missing", 5000)

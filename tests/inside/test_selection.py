@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler_ext.errors import UnclearNameError, UsageError
-from profiler_ext.inside.selection import chosen_kernels
+from profiler_ext.inside.selection import ChosenKernel, chosen_kernels
 from profiler_ext.records.kernel_lines import KernelSource
 from tests.exporters.explained import gpt
 
@@ -53,7 +53,29 @@ def test_a_line_means_its_generated_kernels_the_longest_first() -> None:
 def test_what_is_no_generated_kernel_is_refused() -> None:
     with pytest.raises(UsageError, match="is in no kernel that Inductor generated"):
         chosen_kernels(gpt().analysis, [], sources()[0].kernel, 10)
-    with pytest.raises(UsageError, match="is a module; name a kernel or FILE:LINE"):
-        chosen_kernels(gpt().analysis, sources(), "module:blocks.0", 10)
+    with pytest.raises(UsageError, match="no kernel that Inductor generated ran"):
+        chosen_kernels(gpt().analysis, [], "", 10)
     with pytest.raises(UnclearNameError):
         chosen_kernels(gpt().analysis, sources(), "nothing_is_called_so", 10)
+
+
+def test_a_module_means_the_kernels_that_compute_it_or_what_is_below() -> None:
+    parts = gpt().attribution().merge(gpt().launches()[["launch", "step", "kind"]], on="launch")
+    parts = parts.dropna(subset=["step", "module"])
+    of_module = parts[(parts["kind"] == "triton") & parts["module"].str.match(r"blocks\.0(\.|$)")]
+    wanted = set(of_module["launch"])
+    chosen = chosen_kernels(gpt().analysis, sources(), "module:blocks.0", 1000)
+    sites = {(at.graph, at.site.ordinal) for each in chosen for at in each.sites}
+    by_launch = gpt().launches().set_index("launch").loc[sorted(wanted)]
+    assert len(sites) == len(by_launch.groupby(["graph", "call_site"]))
+    assert 0 < len(sites) < sum(len(each.sites) for each in every_kernel())
+
+
+def every_kernel() -> list[ChosenKernel]:
+    return chosen_kernels(gpt().analysis, sources(), "", 1000)
+
+
+def test_without_a_name_all_generated_kernels_are_meant() -> None:
+    launches = gpt().launches().dropna(subset=["step"])
+    triton = launches[launches["kind"] == "triton"]
+    assert sum(each.total_ns for each in every_kernel()) == triton["duration_ns"].sum()

@@ -180,6 +180,10 @@ ASYNC_COMPILE = Member("torch._inductor.async_compile", "AsyncCompile", _INSIDE,
 COMPILE_TRITON = Attribute(
     "torch._inductor.async_compile", "AsyncCompile.triton", _INSIDE, is_lazy=True
 )
+# Has Triton use the assembler that came with torch, where there is one
+USE_TORCHS_PTXAS = Member(
+    "torch._inductor.runtime.compile_tasks", "_set_triton_ptxas_path", _INSIDE, is_lazy=True
+)
 COMPILE_FUTURE = Member("torch._inductor.codecache", "CodeCacheFuture", _INSIDE, is_lazy=True)
 COMPILE_RESULT = Attribute(
     "torch._inductor.codecache", "CodeCacheFuture.result", _INSIDE, is_lazy=True
