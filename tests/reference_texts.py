@@ -146,7 +146,8 @@ saved next to what was claimed.
   peak by less than {least:.0%} is not reported. Bytes of several recommendations do not add up.
 - **Time** is how much longer a step takes, below 0 if it is shorter: of recorded launches, on the
   device or on the CPU, whichever sets the pace of the recorded steps. Where it is not known, none
-  is claimed (`time ?`).
+  is claimed (`time ?`): as where the CPU sets the pace and no steps were timed before the
+  recording.
 
 [memory](memory.md#what-lowers-the-peak) has how near both are to edited programs."""
 

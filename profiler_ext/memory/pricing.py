@@ -276,19 +276,28 @@ class MemoryFacts:
         peak = peak_of(name)
         return 0 if peak is None else int(size_bytes / (REACHABLE_FRACTION * peak.gb_per_s))
 
-    def price_ns(self, launches: Ints, times: float = 1.0) -> int:
+    def price_ns(
+        self, launches: Ints, times: float = 1.0, *, are_larger: bool = False
+    ) -> int | None:
         """Return how much longer a step takes that runs these launches again.
+
+        ``None`` where the CPU sets the pace of the recorded steps, and how much of that is the
+        profiler's is not known: no steps were timed before them.
 
         Args:
             launches: of recorded steps.
             times: how often they run again; below 0 where they no longer run.
+            are_larger: they are not launched again, but do so much more.
         """
         facts = self.times
+        if not facts.training.is_known and facts.training.cpu_ns > facts.busy_ns:
+            return None
         cost_ns = np.where(facts.pace.replayed, 0, facts.pace.cost_ns) / facts.training.slowdown
         on_device_ns, on_cpu_ns = (
             times * facts.median_per_step(launches, each[launches])
             for each in (facts.launches.duration_ns, cost_ns.astype(np.int64))
         )
+        on_cpu_ns = 0 if are_larger else on_cpu_ns
         busy_ns, cpu_ns = facts.busy_ns, facts.training.cpu_ns
         return int(max(busy_ns + on_device_ns, cpu_ns + on_cpu_ns) - max(busy_ns, cpu_ns))
 

@@ -181,7 +181,7 @@ def _finding(
     return MemoryFinding(
         summary=f"a batch of {larger} would fit in place of {batch}",
         predicted_peak_bytes=peak_bytes,
-        extra_ns=facts.price_ns(rows, larger / batch - 1),
+        extra_ns=facts.price_ns(rows, larger / batch - 1, are_larger=True),
         confidence=Confidence.ESTIMATED,
         remedy=f"a batch of up to {larger}; the learning rate may need to change with it",
         evidence=(

@@ -73,13 +73,16 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
             priced.append((saved_bytes, price_ns, region))
     if not priced:
         return ()
-    most = max(priced, key=lambda each: (each[0], -each[1]))
-    best = max(priced, key=lambda each: (each[0] / max(each[1], 1), each[0]))
-    chosen = [most] if best[2] is most[2] else [most, best]
+    most = max(priced, key=lambda each: (each[0], -(each[1] or 0)))
+    best = max(priced, key=lambda each: (each[0] / max(each[1] or 0, 1), each[0]))
+    is_one = best[2] is most[2] or most[1] is None
+    chosen = [most] if is_one else [most, best]
     return tuple(_finding(facts, *each) for each in chosen)
 
 
-def _finding(facts: MemoryFacts, saved_bytes: int, price_ns: int, region: _Region) -> MemoryFinding:
+def _finding(
+    facts: MemoryFacts, saved_bytes: int, price_ns: int | None, region: _Region
+) -> MemoryFinding:
     saved = [allocation for call in region.calls for allocation in call.saved]
     where, steps = largest(saved), max(len(facts.analysis.steps), 1)
     is_compiled = facts.times.launches.scope.where(Scope.COMPILED)[region.repeated].any()

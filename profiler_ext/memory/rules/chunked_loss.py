@@ -148,10 +148,11 @@ def _are_of_weights(each: Allocation, weights: Sequence[Allocation]) -> bool:
     return any(rounds_to(size, each.size_bytes) for size in sizes)
 
 
-def _price_ns(facts: MemoryFacts, losses: Sequence[_Loss], chunks: int) -> int:
+def _price_ns(facts: MemoryFacts, losses: Sequence[_Loss], chunks: int) -> int | None:
     repeated = np.concatenate([each.repeated for each in losses])
     sum_bytes = _PASSES_OF_SUM * losses[0].weight_bytes * (chunks - 1)
-    return facts.price_ns(repeated) + facts.moving_ns(sum_bytes)
+    price_ns = facts.price_ns(repeated)
+    return None if price_ns is None else price_ns + facts.moving_ns(sum_bytes)
 
 
 RULE = MemoryRule(

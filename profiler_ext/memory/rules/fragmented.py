@@ -79,7 +79,6 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
             predicted_peak_bytes=predicted,
             peak_bytes=reserved,
             is_reserved=True,
-            extra_ns=0,
             confidence=Confidence.ESTIMATED,
             remedy="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
             location=location_of(where.block.place) if where is not None else NOWHERE,
@@ -140,6 +139,6 @@ RULE = MemoryRule(
     price="The recorded allocations and frees in one address space for small and one for large "
     "blocks, each at the smallest free piece that fits, rounded to what such a segment maps at a "
     "time (2 and 20 MB); no less than the most that was allocated before. The bytes are of "
-    "reserved memory. A step takes as long.",
+    "reserved memory. What mapping memory costs a step is not known.",
     judge=_judge,
 )

@@ -41,12 +41,11 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
     where = largest(found.copies)
     if where is None:
         return ()
-    weights_bytes = sum(each.size_bytes for each in found.weights)
     return (
         MemoryFinding(
             summary="autocast keeps copies of float32 weights from the forward to the backward",
             predicted_peak_bytes=facts.peak_without(found.change),
-            extra_ns=-_casting_ns(facts) + _optimizer_ns(facts, weights_bytes),
+            extra_ns=_extra_ns(facts, found.weights),
             confidence=Confidence.ESTIMATED,
             remedy="these modules' parameters in bfloat16 (module.to(torch.bfloat16)), with an "
             "optimizer that rounds stochastically (torchao.optim._AdamW, bf16_stochastic_round)",
@@ -73,7 +72,8 @@ def _copies(facts: MemoryFacts) -> _Copies:
                and rounds_to(weight.held_bytes // 2, each.size_bytes)]  # fmt: skip
         if own:
             weights.append(weight)
-            copies += own
+            # An input may be as large, and is cast before the weight; autocast casts that once
+            copies += {facts.step_of(each.born): each for each in own}.values()
     return _Copies(tuple(copies), tuple(weights), tuple(_halved(facts, weights)))
 
 
@@ -85,26 +85,22 @@ def _halved(facts: MemoryFacts, weights: Sequence[Allocation]) -> Iterable[Alloc
             yield owned
 
 
-def _casting_ns(facts: MemoryFacts) -> int:
-    """Return the time of the casts of weights: launches by ops that cast, in these modules."""
-    times = facts.times
-    own = {(each.module) for each in _copies(facts).weights}
+def _extra_ns(facts: MemoryFacts, weights: Sequence[Allocation]) -> int | None:
+    """Return the time of the casts, and half of the optimizer's for these weights, below 0."""
+    times, modules = facts.times, {each.module for each in weights}
     is_cast = times.of_op(lambda op: op.startswith(_CASTS) or op == "aten::copy_")
-    is_cast &= times.mainly(lambda place: place.module in own)
-    forward = times.launches.phase.where(Phase.FORWARD, Phase.BACKWARD)
-    rows = np.flatnonzero(times.in_steps(is_cast & forward))
+    is_cast &= times.mainly(lambda place: place.module in modules)
+    is_cast &= times.launches.phase.where(Phase.FORWARD, Phase.BACKWARD)
+    casts_ns = facts.price_ns(np.flatnonzero(times.in_steps(is_cast)), -1)
     # Of the casts in these modules some are of activations, which stay: 4 + 2 bytes each way
-    weights_bytes = sum(each.size_bytes for each in _copies(facts).weights)
-    moved_ns, spent_ns = facts.moving_ns(3 * weights_bytes), -facts.price_ns(rows, -1)
-    return min(spent_ns, moved_ns) if moved_ns else spent_ns
-
-
-def _optimizer_ns(facts: MemoryFacts, weights_bytes: int) -> int:
-    """Return what half of the optimizer's time for these weights is, below 0."""
+    weights_bytes = sum(each.size_bytes for each in weights)
+    moved_ns = facts.moving_ns(3 * weights_bytes)
     every = sum(each.size_bytes for each in facts.of_kind(MemoryKind.PARAMETERS))
-    own = facts.times.launches.phase.where(Phase.OPTIMIZER)
-    rows = np.flatnonzero(facts.times.in_steps(own))
-    return facts.price_ns(rows, -weights_bytes / (2 * max(every, 1)))
+    optimizer = np.flatnonzero(times.in_steps(times.launches.phase.where(Phase.OPTIMIZER)))
+    halved_ns = facts.price_ns(optimizer, -weights_bytes / (2 * max(every, 1)))
+    if casts_ns is None or halved_ns is None:
+        return None
+    return (max(casts_ns, -moved_ns) if moved_ns else casts_ns) + halved_ns
 
 
 RULE = MemoryRule(
