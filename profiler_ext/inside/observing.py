@@ -7,6 +7,7 @@ session are launched again alone, whole and without the work of each line.
 from __future__ import annotations
 
 import gc
+import sys
 import time
 import warnings
 from contextlib import ExitStack
@@ -43,7 +44,10 @@ class KernelObservation:
         self._launches: FirstLaunches | None = None
 
     def begin(self) -> None:
-        """Observe from when Inductor is imported, which it may be."""
+        """Observe, from when Inductor is imported."""
+        if INDUCTOR in sys.modules:
+            self._observe()
+            return
         watcher = ImportWatcher([INDUCTOR], lambda _: self._observe(), self._guard)
         self._observing.callback(watcher.leave)
 

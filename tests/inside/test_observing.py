@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 import torch
+import torch._dynamo
 
 import profiler_ext
-from profiler_ext.errors import CaptureWarning
+from profiler_ext.errors import CaptureWarning, UsageError
 from profiler_ext.exporters.views.inside import FILE_NAME, inside_of
 from profiler_ext.inside.observing import KernelObservation
 from profiler_ext.isolation.guard import Guard
@@ -26,6 +27,19 @@ def test_without_a_gpu_the_session_is_there_and_why_no_kernel_was_looked_into() 
         torch.ones(3).sum()
     assert prof.session.recording.measured == ()
     assert prof.session.has_work
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # Inductor's
+def test_what_is_compiled_in_the_block_is_observed() -> None:
+    observation = KernelObservation(Guard())
+    observation.begin()
+    try:
+        torch._dynamo.reset()
+        torch.compile(lambda x: torch.sin(x) + 1)(torch.ones(8))
+    finally:
+        observation.end()
+    with pytest.raises(UsageError, match="nothing ran on a GPU"):
+        observation.chosen(gpt().analysis, "", 1)
 
 
 def measured_of(analysis: object, most: int) -> list[MeasuredKernel]:
