@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from functools import cache
@@ -13,6 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import profiler_ext
+from profiler_ext import cli
 from profiler_ext.findings.facts import CannotJudge
 from profiler_ext.memory.peak import peaks_of
 from profiler_ext.memory.pricing import Remedied, memory_facts
@@ -21,7 +23,7 @@ from profiler_ext.memory.rules import RULES, find, fragmented, optimizer
 from profiler_ext.records.memory import MemoryKind
 from profiler_ext.sessions.session import Session
 from tests import compiling
-from tests.memory.test_recorded_peaks import PEAKS, recorded
+from tests.memory.test_recorded_peaks import PEAKS, RECORDED, recorded
 
 assert compiling  # it imports the compiler, which warns of itself
 
@@ -140,6 +142,21 @@ def test_a_rule_that_fails_is_not_judged() -> None:
     failing = replace(RULES[0], judge=lambda facts: [facts.nothing])  # type: ignore[attr-defined]
     skipped = judge(recorded("gpt_eager").analysis, [failing]).rules_skipped
     assert "please report it" in skipped[0].reason
+
+
+def test_the_report_and_its_json_have_them(capsys: pytest.CaptureFixture[str]) -> None:
+    session = str(RECORDED / "gpt_eager.session.pt.trace.json.gz")
+    assert cli.main(["report", session, "--memory"]) == 0
+    printed = capsys.readouterr().out
+    below = printed[printed.index("Recommendations, by the bytes that the peak falls") :]
+    assert below.index("-139 MiB") < below.index("-110 MiB")
+    assert "peak 513 MiB to 403 MiB" in below
+    assert cli.main(["report", session, "--findings", "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    first = answer["memory"][0]
+    assert (first["rule"], first["page"]) == ("chunked_loss", "findings.md#chunked_loss")
+    assert first["peak_bytes"] - first["predicted_peak_bytes"] == first["saved_bytes"] > 0
+    assert "batch_size" in [each["rule"] for each in answer["memory_rules_skipped"]]
 
 
 class Blocks(nn.Module):
