@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.kineto.names import owners_reading
 from profiler_ext.records.analysis import Step
 from profiler_ext.records.events import Events, flag_rows
-from profiler_ext.records.memory import CPU, NO_STACK, MemoryRecord, OwnerKind
+from profiler_ext.records.memory import CPU, NO_STACK, MemoryRecord, OwnerKind, Owners
 
 BEFORE, NEVER = -(1 << 62), 1 << 62
 _FIRST_READING = 0
@@ -39,10 +39,10 @@ class Block:
     # Numbers of its device's events, from 1; 0 is before the first
     born_at: int = 0
     freed_at: int = NEVER
+    held_bytes: int = 0  # of the storage that an owner has in it; the block may be longer
     stack: int = NO_STACK  # of the record
     pool: int = 0
     owners: tuple[Owner, ...] = ()
-    held_bytes: int = 0  # of the storage that its first owner has in it; the block may be longer
 
     @property
     def is_older(self) -> bool:
@@ -81,6 +81,7 @@ class Timeline:
         self.base_bytes = dict(base)
         self._follow(record, base)
         self._hold(record, events)
+        self._measure(record.owners)
 
     @property
     def devices(self) -> list[int]:
@@ -138,26 +139,14 @@ class Timeline:
         moments = {_FIRST_READING: BEFORE, **_moments(events)}
         owners = record.owners
         rows = zip(
-            owners.reading,
-            owners.kind,
-            owners.name,
-            owners.device,
-            owners.address,
-            owners.size_bytes,
-            strict=True,
+            owners.reading, owners.kind, owners.name, owners.device, owners.address, strict=True
         )
-        for reading, kind, name, device, address, size_bytes in rows:
+        for reading, kind, name, device, address in rows:
             if reading in moments:
                 for block in by_address[device, address]:
                     owner = Owner(kind, name)
                     if block.is_alive(moments[reading]) and owner not in block.owners:
                         block.owners = (*block.owners, owner)
-                        block.held_bytes = block.held_bytes or size_bytes
-
-    def live(self, device: int) -> tuple[list[int], list[int]]:
-        """Return the bytes alive before the first event of a device and after each; their times."""
-        times = [BEFORE, *self._times[device]]
-        return [self.base_bytes.get(device, 0), *self._live[device]], times
 
     def peak(self, step: Step, device: int) -> Peak:
         """Return the peak of a step on a device."""
@@ -178,6 +167,22 @@ class Timeline:
     @staticmethod
     def _holds(block: Block, best: int, time_ns: int) -> bool:
         return block.is_alive(time_ns)
+
+    def live(self, device: int) -> tuple[list[int], list[int]]:
+        """Return the bytes alive before the first event of a device and after each; their times."""
+        times = [BEFORE, *self._times[device]]
+        return [self.base_bytes.get(device, 0), *self._live[device]], times
+
+    def _measure(self, owners: Owners) -> None:
+        """Give each block that has an owner the bytes of the storage in it."""
+        sizes: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for *place, size_bytes in zip(
+            owners.device, owners.address, owners.size_bytes, strict=True
+        ):
+            sizes[place[0], place[1]].add(size_bytes)
+        for block in self.blocks:
+            own = sizes.get((block.device, block.address), ()) if block.owners else ()
+            block.held_bytes = max((each for each in own if each <= block.size_bytes), default=0)
 
 
 class Stacks:
