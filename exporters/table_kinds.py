@@ -34,6 +34,7 @@ class TableKind:
     keys: tuple[str, ...] = ()  # columns that identify a row, if any
     is_sum: bool = False  # sums device time; summed over ranks
     is_written: bool = False  # a file in exported folders
+    no_rows: str = ""  # why it may have none, and the remedy; then there is no file
     by: str | None = None  # name in ``report --by``
     title: str = ""  # page heading
     shown: tuple[tuple[str, str], ...] = ()  # columns shown, and their headings
@@ -46,6 +47,16 @@ class TableKind:
     def headings(self) -> tuple[str, ...]:
         """The headings of the columns that name a row."""
         return tuple(heading for _, heading in self.shown)
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it may have no rows, and then no file."""
+        return bool(self.no_rows)
+
+    def require_rows(self, table: Table) -> None:
+        """Raise UsageError where a table needs something that was not recorded."""
+        if self.is_optional and not len(table):
+            raise UsageError(self.no_rows)
 
     def in_order(self, table: Table) -> Table:
         """Return a table's rows in a report's order."""
@@ -79,7 +90,11 @@ class TableKind:
         if not self.has_phases and (wrong := sorted(given.keys() & {"phase", "scope", "kernel"})):
             names = " and ".join(wrong)
             raise UsageError(f"{self.name} is of no work and has no {names}; leave that out")
-        table: Table = load_function(self.maker)(analysis, *arguments, **given)
+        from profiler_ext.exporters.tables.selection import Selection
+
+        chosen = Selection(given.get("step"), step_kind=given.pop("step_kind", None))
+        narrowed = chosen.narrowed(analysis, is_sum=self.is_sum)
+        table: Table = load_function(self.maker)(narrowed, *arguments, **given)
         return table
 
 
@@ -199,6 +214,28 @@ RECORDS = (
             ("counted_fraction", "counted"),
         ),
         unnamed="no step",
+        drawer=_DRAWER,
+    ),
+    TableKind(
+        name="by_step",
+        description="each step: its kind and tokens in inference, how long the devices were busy",
+        maker="tables.overview:by_step",
+        keys=("rank", "step"),
+        is_written=True,
+        by="step",
+        title="Steps",
+        shown=(
+            ("step", "step"),
+            ("wall_ns", "wall time"),
+            ("busy_ns", "busy"),
+            ("step_kind", "kind"),
+            ("batch", "batch"),
+            ("length", "length"),
+            ("tokens", "tokens"),
+            ("tokens_per_s", "tokens/s"),
+        ),
+        unnamed="no step",
+        has_phases=False,
         drawer=_DRAWER,
     ),
 )
@@ -366,13 +403,14 @@ TABLES = (
     ),
     TableKind(
         name="by_memory",
-        description="what is alive at the peak of device memory, by kind, line, module and owner",
+        description="device memory at the peak by line, kind and owner, of `run --memory`",
         maker="tables.memory:by_memory",
         keys=(
             *("rank", "step", "device", "kind", "phase", "file", "line", "module", "aten_op"),
             *("kernel", "owner", "gap"),
         ),
         is_written=True,
+        no_rows="the session has no memory record; record one with `profiler-ext run --memory`",
         by="memory",
         title="Memory at the peak",
         shown=(("file", "line"), ("kind", "kind")),

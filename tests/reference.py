@@ -29,7 +29,15 @@ from profiler_ext.records.evidence import (
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.inside import InsideRoute
 from profiler_ext.records.kernel_lines import KernelLineEvidence, LinePart
-from profiler_ext.records.memory import BirthEvidence, MemoryGap, MemoryKind, OwnerKind
+from profiler_ext.records.memory import (
+    BirthEvidence,
+    LifeEvidence,
+    LifeReason,
+    MemoryGap,
+    MemoryKind,
+    OwnerKind,
+    UnusedKind,
+)
 from profiler_ext.records.vocabulary import (
     NOTHING,
     BreakdownCategory,
@@ -41,6 +49,7 @@ from profiler_ext.records.vocabulary import (
     Phase,
     Scope,
     SiteKind,
+    StepKind,
     Term,
 )
 from profiler_ext.rooflines.compute_units import Bound, Unit, UnitEvidence
@@ -63,8 +72,11 @@ MEASURED = DOCS.parent / "benchmarks" / "findings_h200.md"
 VOCABULARIES: tuple[type[Term], ...] = (
     MemoryKind,
     MemoryGap,
+    UnusedKind,
     OwnerKind,
     BirthEvidence,
+    LifeReason,
+    LifeEvidence,
     GapReason,
     LineEvidence,
     EagerEvidence,
@@ -79,6 +91,7 @@ VOCABULARIES: tuple[type[Term], ...] = (
     Scope,
     BreakdownCategory,
     CacheState,
+    StepKind,
     EntryState,
     Unit,
     UnitEvidence,
@@ -113,6 +126,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     BreakdownCategory: ("What the time of the breakdown is attributed to", "The time"),
     EntryState: ("States of stored records, in `profiler-ext cache list`", "The record"),
     CacheState: ("How a compiled graph came to be in a process", "The graph"),
+    StepKind: ("What a step of inference does", "The step"),
     Unit: ("Which arithmetic a kernel used", "The arithmetic"),
     UnitEvidence: ("Attribution method", "The launch"),
     Bound: ("What keeps a launch from being shorter", "The launch"),
@@ -124,8 +138,11 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     FusionBarrier: ("Why two kernels are not one", "A buffer between them"),
     MemoryKind: ("What memory at the peak is", "A block"),
     MemoryGap: ("Why the line of memory is not known", "Blocks with it"),
+    UnusedKind: ("What no block has", "It"),
     OwnerKind: ("What holds memory", "A storage"),
     BirthEvidence: ("How the origin of memory is known", "A block"),
+    LifeReason: ("Why memory is still allocated", "A block"),
+    LifeEvidence: ("How it is known why memory is still allocated", "The reason"),
     LinePart: ("What a line or an instruction of a kernel does", "It"),
     KernelLineEvidence: ("How the op of a kernel's line is known", "The line"),
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
@@ -140,13 +157,24 @@ def pages() -> Mapping[str, Callable[[], str]]:
     evidence = (
         *(LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence, ShareEvidence),
         BirthEvidence,
+        LifeEvidence,
     )
     words = (
-        *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
+        *(
+            Phase,
+            LaunchKind,
+            SiteKind,
+            Level,
+            Scope,
+            BreakdownCategory,
+            CacheState,
+            EntryState,
+            StepKind,
+        ),
         *(Unit, UnitEvidence, Bound),
         *(FusionBarrier, InsideRoute, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
-        *(MemoryKind, MemoryGap, OwnerKind),
+        *(MemoryKind, MemoryGap, UnusedKind, OwnerKind, LifeReason),
         *(Account, Match, Verdict, Outcome),
     )
     return {

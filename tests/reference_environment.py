@@ -24,6 +24,12 @@ OURS = (
         "`0`: record no lines in any process, as `--no-lines` sets for one run",
     ),
     (
+        "PROFILER_EXT_MEMORY",
+        "",
+        "`oom`: where memory of a GPU runs out, write [what was alive](../memory.md), with each "
+        "block's line; with `PROFILER_EXT=1`, `profiler-ext run`, `enable()` or `profile`",
+    ),
+    (
         "PROFILER_EXT_COMMUNICATION",
         "",
         "names of kernels and ops that communicate, with `;` between them, in addition to "

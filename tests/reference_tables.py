@@ -69,7 +69,8 @@ def _sentences(kind: TableKind) -> Iterator[str]:
     if kind.by:
         yield f"`profiler-ext report --by {kind.by}` prints it."
     if kind.is_written:
-        yield "It is a file of an export to a folder of tables."
+        where = ", where it has rows" if kind.is_optional else ""
+        yield f"It is a file of an export to a folder of tables{where}."
 
 
 @lru_cache

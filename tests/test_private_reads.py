@@ -44,7 +44,7 @@ NOT_TORCHS = {
         "cuKernelGetName",
         "cuStreamGetCaptureInfo_v2",
     },
-    "torch_compat/device_memory.py": {"param_groups", "state"},  # documented, of optimizers
+    "torch_compat/device_memory.py": {"param_groups", "state", "name"},  # documented
     "torch_compat/import_hooks.py": {"_initializing"},  # of Python's import
     "torch_compat/compiled_autograd.py": {""},  # what a missing ``__name__`` is
     # Public, of a device's events and streams.

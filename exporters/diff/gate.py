@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 from profiler_ext.comparison import conditions, records
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.gate import Evaluation, Gate, Outcome, PlacedLine, Result
-from profiler_ext.exporters.diff.texts import signed
+from profiler_ext.exporters.diff.texts import signed, signed_size
 from profiler_ext.exporters.terminal.console import Console, Padding, Text, print_line
-from profiler_ext.exporters.views.formatting import signed_time_text
+from profiler_ext.exporters.views.formatting import signed_time_text, size_text
 from profiler_ext.file_io import replacing
 from profiler_ext.printable import printable
 
@@ -35,7 +35,6 @@ _STYLES = {
     Outcome.FAILED: "bold red",
 }
 _WIDTH = max(len(outcome.label) for outcome in Outcome)
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 
 
 def print_gate(gate: Gate, console: Console) -> None:
@@ -67,7 +66,7 @@ def result_lines(result: Result) -> Iterator[str]:
     for each in shown:
         yield judged_text(each)
         for line in each.lines:
-            yield f"  {line_text(line)}  {signed(line.delta_ns)}"
+            yield f"  {line_text(line)}  {_moved(line)}"
     if left := len(result.judged) - len(shown):
         yield f"and {left} more: {_counts(result.judged[len(shown) :])}"
     if result.outcome in (Outcome.INCONCLUSIVE, Outcome.TOO_FEW, Outcome.NOT_COMPARABLE):
@@ -95,10 +94,11 @@ def amount_text(judged: Evaluation, amount: float) -> str:
     """Return a time, or a size."""
     if judged.unit is conditions.Unit.NS:
         return signed_time_text(amount)
-    for factor, unit in _UNITS:
-        if abs(amount) >= factor:
-            return f"{amount / factor:.4g} {unit}"
-    return f"{amount:.0f} B"
+    return size_text(round(amount))
+
+
+def _moved(line: PlacedLine) -> str:
+    return signed(line.delta_ns) if line.delta_bytes is None else signed_size(line.delta_bytes)
 
 
 def line_text(line: PlacedLine) -> str:

@@ -22,6 +22,7 @@ from profiler_ext.exporters.diff.texts import (
     details_text,
     device_rows,
     idle_rows,
+    memory_rows,
     row_texts,
     shown_rows,
     side_text,
@@ -61,6 +62,7 @@ def _comparison_lines(comparison: Comparison, table: Table, top: int | None) -> 
         if left := len(rows) - len(rows[:top]):
             yield f"and {left} more"
             yield ""
+    yield from _memory(comparison, top)
     yield from _fusions(comparison)
     for note in notes(comparison, table.by):
         yield f"> {markdown_escape(note)}"
@@ -80,6 +82,22 @@ def _table(
         numbers = (texts.base, texts.head, texts.delta, texts.percent, texts.verdict)
         yield markdown_row((*numbers, name, details_text(texts)))
     yield ""
+
+
+def _memory(comparison: Comparison, top: int | None) -> Iterator[str]:
+    rows = [] if comparison.memory is None else memory_rows(comparison.memory)
+    if not rows:
+        return
+    yield "**Memory at the peak by line**"
+    yield ""
+    yield markdown_row(("base", "head", "change", "line"))
+    yield "| ---: | ---: | ---: | --- |"
+    for base, head, change, name, code in rows[:top]:
+        yield markdown_row((base, head, change, f"{name}  {code}".rstrip()))
+    yield ""
+    if left := len(rows) - len(rows[:top]):
+        yield f"and {left} more"
+        yield ""
 
 
 def _fusions(comparison: Comparison) -> Iterator[str]:

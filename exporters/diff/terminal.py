@@ -23,6 +23,7 @@ from profiler_ext.exporters.diff.texts import (
     device_rows,
     idle_rows,
     kernel_text,
+    memory_rows,
     row_texts,
     shown_rows,
     side_text,
@@ -50,7 +51,7 @@ MARKS = {Verdict.NOT_SIGNIFICANT: "~", Verdict.TOO_FEW: "?"}
 MAX_FUSIONS, _SHOWN_KERNELS = 5, 4
 _TIME, _DELTA, _PERCENT = 8, 9, 7
 _INDENT = 10
-_BREAKDOWN_ROWS, _IDLE_ROWS = 8, 5
+_BREAKDOWN_ROWS, _IDLE_ROWS, _MEMORY_ROWS = 8, 5, 8
 
 
 def print_comparison(
@@ -71,6 +72,7 @@ def print_comparison(
     if idle := idle_rows(table):
         console.print()
         _print_table(comparison, table, idle, console, min(top or _IDLE_ROWS, _IDLE_ROWS))
+    _print_memory(comparison, console)
     if by in ("line", "kernel", "op"):
         _print_fusions(comparison, console)
     verdicts = {row.change.verdict for row in (*table.rows, *comparison.table("breakdown").rows)}
@@ -129,6 +131,21 @@ def _print_rows(
         console.print(line, no_wrap=True, overflow="ellipsis")
         if texts.details:
             print_line(console, printable(f"{'':{_INDENT}}{details_text(texts)}"), "dim")
+
+
+def _print_memory(comparison: Comparison, console: Console) -> None:
+    rows = [] if comparison.memory is None else memory_rows(comparison.memory)
+    if not rows:
+        return
+    console.print()
+    print_line(console, "memory at the peak by line", "bold")
+    print_line(console, _columns("base", "head", "change", "", " ") + "line", "bold")
+    for base, head, change, name, code in rows[:_MEMORY_ROWS]:
+        line = Text(_columns(base, head, change, "", " ") + printable(name))
+        line.append(printable(f"  {code}"), "dim")
+        console.print(line, no_wrap=True, overflow="ellipsis")
+    if len(rows) > _MEMORY_ROWS:
+        print_line(console, f"and {len(rows) - _MEMORY_ROWS} more: --format json", "dim")
 
 
 def _columns(base: str, head: str, delta: str, part: str, mark: str) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from profiler_ext.comparison import matching, notes, records, sides
+from profiler_ext.comparison import matching, memory, notes, records, sides
 from profiler_ext.comparison.comparison import Basis, Comparison
 from profiler_ext.exporters.views.formatting import (
     breakdown_label,
@@ -16,9 +16,11 @@ from profiler_ext.exporters.views.formatting import (
     short_kernel,
     short_phase,
     signed_time_text,
+    size_text,
     time_text,
 )
 from profiler_ext.records.compiles import CompileKind
+from profiler_ext.records.memory import MemoryKind
 from profiler_ext.records.vocabulary import Phase, Scope
 
 MAX_OPS = 8
@@ -132,6 +134,45 @@ def total_texts(comparison: Comparison) -> Iterator[str]:
     rows = [row for row in comparison.table("phase").rows if row.subject.phase]
     if len(rows) > 1 and comparison.device.verdict is not records.Verdict.EQUAL:
         yield ", ".join(_phase_text(row) for row in rows)
+    if comparison.memory is not None:
+        yield memory_text(comparison.memory)
+
+
+def memory_text(compared: memory.ComparedMemory) -> str:
+    """Return the change of the peak of memory."""
+    base, head = compared.base_bytes, compared.head_bytes
+    sizes = f"peak memory: {size_text(base)} -> {size_text(head)}"
+    if base == head:
+        return f"{sizes}, equal"
+    part = f" ({compared.delta_bytes / base:+.1%})" if base else ""
+    return f"{sizes}, {signed_size(compared.delta_bytes)}{part}"
+
+
+def memory_rows(compared: memory.ComparedMemory) -> list[tuple[str, str, str, str, str]]:
+    """Return the rows that changed as texts: base, head, change, name and code."""
+    return [
+        (
+            size_text(row.base_bytes) if row.base else "",
+            size_text(row.head_bytes) if row.head else "",
+            signed_size(row.delta_bytes),
+            _memory_name(row),
+            row.subject.code or "",
+        )
+        for row in compared.rows
+        if row.delta_bytes
+    ]
+
+
+def _memory_name(row: memory.MemoryRow) -> str:
+    if row.subject.file is None:
+        return f"({MemoryKind(row.subject.kind or '').label})"
+    names = [own_name("line", each) for each in (row.base, row.head) if each]
+    return " -> ".join(dict.fromkeys(names))
+
+
+def signed_size(size_bytes: float) -> str:
+    """Return a signed size: ``+1.25 MiB``."""
+    return f"{'-' if size_bytes < 0 else '+'}{size_text(abs(round(size_bytes)))}"
 
 
 def step_text(comparison: Comparison) -> str:

@@ -20,6 +20,9 @@ from profiler_ext.exporters.json_output import answers, documents
 from profiler_ext.exporters.json_output.explained import (
     Generated,
     IdleRow,
+    MemoryFacts,
+    MemoryReason,
+    MemoryRow,
     NodeFacts,
     NotFusedRow,
     Roofline,
@@ -27,15 +30,20 @@ from profiler_ext.exporters.json_output.explained import (
 from profiler_ext.exporters.tables.rows import roofline_columns_by_key
 from profiler_ext.exporters.views import formatting, modules, summary
 from profiler_ext.exporters.views.summary import SessionLike
+from profiler_ext.memory.over_time import highest
+from profiler_ext.memory.peak import StepPeak
 from profiler_ext.records import events, provenance, share_sums
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.memory import CPU
 from profiler_ext.rooflines.intermediates import PassedBuffer, passed_buffers
 from profiler_ext.rooflines.peaks import PEAKS
 from profiler_ext.rooflines.rooflines import rooflines
 
 _MAX_KERNELS = 3  # whose generated code is shown
 _MAX_TARGETS = 4
+_OF_LARGEST = ("needed_by", "needed_file", "needed_line", "held_by")
+_MEMORY_SUMS = ("peak_bytes", "blocks", "allocated_bytes", "allocations")
 _ADDITIVE = ("est_bytes", "est_flops", "roofline_ns", "could_save_ns")
 
 
@@ -195,6 +203,73 @@ def idle(about: ExplainContext) -> list[IdleRow]:
         for row in summary.records(about.session.columns("idle_by_line"))
         if line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
     ]
+
+
+def memory(about: ExplainContext) -> list[MemoryFacts]:
+    """Return its part of each device's memory, where it has one, in the step of the peak."""
+    return [
+        facts
+        for analysis in about.session.analyses
+        for peak in highest(analysis)
+        if (facts := _memory_of(about.subject, analysis, peak)).rows
+    ]
+
+
+def _memory_of(subject: Subject, analysis: Analysis, peak: StepPeak) -> MemoryFacts:
+    device = None if peak.device == CPU else peak.device
+    own = [
+        row
+        for row in summary.records(tables.by_memory(analysis, step=peak.step))
+        if row["device"] == device and _is_memory_of(row, subject)
+    ]
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in own:
+        groups.setdefault((row["kind"], row["phase"]), []).append(row)
+    rows = [
+        MemoryRow(
+            kind=kind,
+            phase=phase,
+            **{name: sum(row[name] for row in of) for name in _MEMORY_SUMS},
+            lifetime_ns=max((row["lifetime_ns"] or 0 for row in of), default=0) or None,
+        )
+        for (kind, phase), of in groups.items()
+    ]
+    return MemoryFacts(
+        rank=analysis.recording.settings.rank,
+        device=device,
+        step=peak.step,
+        device_peak_bytes=peak.peak_bytes,
+        peak_bytes=sum(row.peak_bytes for row in rows),
+        allocated_bytes=sum(row.allocated_bytes for row in rows),
+        at_phase=peak.place.phase,
+        rows=sorted(rows, key=lambda row: (-row.peak_bytes, -row.allocated_bytes)),
+        reasons=_memory_reasons(own),
+    )
+
+
+def _memory_reasons(rows: Iterable[dict[str, Any]]) -> list[MemoryReason]:
+    """Return why memory is alive at the peak, the largest part first."""
+    groups: dict[str | None, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["peak_bytes"]:
+            groups.setdefault(row["life_reason"], []).append(row)
+    reasons = (
+        MemoryReason(
+            reason=reason,
+            peak_bytes=sum(row["peak_bytes"] for row in of),
+            **{name: of[0][name] for name in _OF_LARGEST},  # rows are ordered by size
+        )
+        for reason, of in groups.items()
+    )
+    return sorted(reasons, key=lambda each: -each.peak_bytes)
+
+
+def _is_memory_of(row: dict[str, Any], subject: Subject) -> bool:
+    if subject.kind is Kind.LINE:
+        return (row["file"], row["line"]) == (subject.name, subject.line)
+    if subject.kind is Kind.MODULE:
+        return row["module"] is not None and modules.is_below(row["module"], subject.name)
+    return bool(row["kernel"] == subject.name)
 
 
 def roofline(ranks: Sequence[SelectedShares]) -> Roofline | None:

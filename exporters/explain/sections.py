@@ -17,6 +17,7 @@ from profiler_ext.exporters.views.formatting import (
     percent_text,
     short_path,
     short_phase,
+    size_text,
     time_text,
 )
 from profiler_ext.exporters.views.rooflines import roofline_text, savings_text, work_text
@@ -27,6 +28,7 @@ from profiler_ext.records.evidence import (
     ShareEvidence,
     SiteEvidence,
 )
+from profiler_ext.records.memory import LifeReason, MemoryKind
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import FusionBarrier, Phase, Term
 
@@ -185,6 +187,8 @@ def _sections(explanation: explained.Explanation, settings: Settings) -> Iterato
             yield _part_section(explanation, name, of, settings)
         if name == "fused_with":
             yield _not_fused_section(explanation, settings)
+    on_gpu = [each for each in explanation.memory if each.device is not None]
+    yield from (_memory_section(each, settings) for each in on_gpu or explanation.memory)
     yield Section("The device waited while the CPU was there", texts=tuple(_idle(explanation)))
     yield Section("Attribution method", texts=tuple(_evidence(explanation)))
     yield Section("Unattributed", texts=tuple(_gaps(explanation)))
@@ -266,6 +270,45 @@ def _not_fused_section(explanation: explained.Explanation, settings: Settings) -
     cut = [cut for cut in explanation.cuts if cut.where == "not_fused"]
     more = tuple(f"({each.total - each.kept} more)" for each in cut)
     return Section("Buffers exchanged with other kernels", heads, rows, more, keeps_end=True)
+
+
+def _memory_section(memory: explained.MemoryFacts, settings: Settings) -> Section:
+    of = "the CPU" if memory.device is None else f"device {memory.device}"
+    text = (
+        f"{size_text(memory.peak_bytes)} of {size_text(memory.device_peak_bytes)} "
+        f"({percent_text(memory.peak_bytes, memory.device_peak_bytes)}) at the peak, in step "
+        f"{memory.step}, {Phase(memory.at_phase).label}; the step allocates "
+        f"{size_text(memory.allocated_bytes)} there"
+    )
+    rows = tuple(
+        (
+            _memory_kind(row),
+            size_text(row.peak_bytes),
+            f"{row.blocks:,}",
+            size_text(row.allocated_bytes),
+            "" if row.lifetime_ns is None else time_text(row.lifetime_ns),
+        )
+        for row in memory.rows
+    )
+    heads = ("kind, allocated in", "at peak", "blocks", "a step", "lifetime")
+    reasons = (_memory_reason(each, settings) for each in memory.reasons if each.reason)
+    return Section(f"Memory of {of}", heads, rows, (text, *reasons))
+
+
+def _memory_reason(reason: explained.MemoryReason, settings: Settings) -> str:
+    """Return why a part is alive, and what for."""
+    text = f"{size_text(reason.peak_bytes)} at the peak: {LifeReason(reason.reason or '').label}"
+    if reason.needed_by:
+        at = "" if reason.needed_file is None else f"{short_path(reason.needed_file, settings)}"
+        line = f" ({at}:{reason.needed_line})" if at else ""
+        return f"{text}; the largest for {reason.needed_by}{line}"
+    return f"{text}; the largest by {reason.held_by}" if reason.held_by else text
+
+
+def _memory_kind(row: explained.MemoryRow) -> str:
+    """Return the kind, and the phase where it is known."""
+    phase = Phase(row.phase)
+    return MemoryKind(row.kind).label + (f", {phase.label}" if phase is not Phase.OTHER else "")
 
 
 def _other_side(row: explained.NotFusedRow, settings: Settings) -> str:

@@ -21,6 +21,8 @@ from profiler_ext.exporters.diff.texts import (
     details_text,
     device_rows,
     idle_rows,
+    memory_rows,
+    memory_text,
     row_texts,
     shown_rows,
     side_text,
@@ -66,7 +68,8 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
         "comparison.html",
         title=text(f"profiler-ext: {' -> '.join(names)}"),
         style=resource("report.css") + resource("comparison.css"),
-        links="".join(tag("a", text(_title(by).lower()), href=f"#{by}") for by in BY),
+        links="".join(tag("a", text(_title(by).lower()), href=f"#{by}") for by in BY)
+        + (tag("a", "memory", href="#memory") if comparison.memory is not None else ""),
         total="".join(tag("p", text(line)) for line in total_texts(comparison)) + _legend(),
         sides="".join(
             tag("p", tag("b", name), f" {text(side_text(side))}", class_="quiet")
@@ -75,8 +78,24 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
         notes="".join(tag("p", text(note)) for note in notes(comparison)),
         gate="" if gate is None else _gate(gate),
         tables="".join(_section(comparison, comparison.table(by)) for by in BY),
-        fusions=_fusions(comparison),
+        fusions=_memory(comparison) + _fusions(comparison),
     )
+
+
+def _memory(comparison: Comparison) -> str:
+    """Return the memory at the peak by line; nothing where a side has no record."""
+    if comparison.memory is None:
+        return ""
+    rows = memory_rows(comparison.memory)
+    heads = (*(Head(title, "number") for title in ("base", "head", "change")), Head("line", "what"))
+    lines = (
+        TableRow((*map(text, sizes), text(name) + quiet(code, "div")))
+        for *sizes, name, code in rows[:_MAX_ROWS]
+    )
+    left = quiet(f"and {len(rows) - _MAX_ROWS} more") if rows[_MAX_ROWS:] else ""
+    body = table(heads, lines) + left if rows else tag("p", "Nothing changed.")
+    said = memory_text(comparison.memory).partition(": ")[2]
+    return folding_section("memory", "Memory at the peak, by line", said, body, is_open=True)
 
 
 def _legend() -> str:

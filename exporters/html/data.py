@@ -11,6 +11,7 @@ import numpy as np
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html.graphs import Codes, graph_numbers, graph_rows
+from profiler_ext.exporters.html.memory import memory_data
 from profiler_ext.exporters.html.single_launches import single_launches
 from profiler_ext.exporters.html.sites import ABSENT, Pool, Pools, Site, sites_of
 from profiler_ext.exporters.html.slices import (
@@ -49,6 +50,7 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.share_sums import sum_by, sum_by_name
+from profiler_ext.records.step_kinds import of_usual_kind
 from profiler_ext.records.vocabulary import Phase
 from profiler_ext.rooflines.peaks import PEAKS
 
@@ -201,7 +203,7 @@ def report_data(
     ``sites`` are what launches share, ``slices`` their sums, ``places`` rows of numbers into pools.
     """
     settings = analyses[0].recording.settings
-    slowest = max(analyses, key=step_without_communication_ns)
+    slowest = of_usual_kind(max(analyses, key=step_without_communication_ns))
     files, pools = files_shown(analyses, texts), Pools()
     paths = {file.path: number for number, file in enumerate(files)}
     places = [_place_numbers(analysis, pools, paths) for analysis in analyses]
@@ -209,6 +211,7 @@ def report_data(
     chosen, layers = choices(analyses, sites), Layers(pools, sites.sites)
     sums = Sums(analyses, sites)
     codes = Codes(_kernel_times(analyses))
+    line_number = partial(_line_number, pools.lines, paths)
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
     data = {
         "rooflines": roofline_rows(slowest, of_lines, pools.kernels.codes()),
@@ -223,7 +226,8 @@ def report_data(
         "layers": layers.folded(),
         "steps": _steps(analyses),
         "launch_stats": single_launches(analyses, sites),
-        "timelines": timelines(analyses, sites, partial(_line_number, pools.lines, paths)),
+        "timelines": timelines(analyses, sites, line_number),
+        "memory": memory_data(analyses, line_number),
         "lines": pools.lines.values(),
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
         "root": root_label(settings.models),

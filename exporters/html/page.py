@@ -14,6 +14,7 @@ from profiler_ext.exporters.html.buffers import buffers
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.elements import section, tag, text
 from profiler_ext.exporters.html.links import glossary
+from profiler_ext.exporters.html.memory import peaks
 from profiler_ext.exporters.html.sections import (
     breakdown,
     communication,
@@ -33,6 +34,7 @@ from profiler_ext.exporters.html.template import (
 )
 from profiler_ext.exporters.sources import local_sources, module_texts
 from profiler_ext.exporters.views.formatting import style_sheet
+from profiler_ext.exporters.views.steps import kind_texts
 from profiler_ext.exporters.views.summary import heading, heading_of_ranks
 from profiler_ext.records.analysis import Analysis
 
@@ -56,6 +58,8 @@ _SCRIPTS = (
     "controls.js",
     "timeline_drawing.js",
     "timeline.js",
+    "memory_chart.js",
+    "memory.js",
     "page.js",
 )
 # d3-flame-graph and the parts of d3 that it needs, in order of dependency.
@@ -81,6 +85,7 @@ _LINKS = (
     ("lines", "lines"),
     ("modules", "modules"),
     ("timeline", "timeline"),
+    ("memory", "memory"),
     ("source", "source"),
     ("kernels", "kernels"),
     ("flame", "flame graph"),
@@ -121,7 +126,7 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
     return render_page(
         "page.html",
         title=text(f"profiler-ext: {line}"),
-        heading=text(line),
+        heading="<br>".join(map(text, (line, *kind_texts(analyses[0])))),
         style=style_sheet() + resource("report.css"),
         policy=script_policy(scripts),
         links="".join(tag("a", title, href=f"#{name}") for name, title in _LINKS if name in shown),
@@ -144,6 +149,8 @@ def _sections(
     yield "lines", f'<div class="pair">{lines}' if ran else ""
     yield "modules", f"{modules}</div>" if ran else ""
     yield "timeline", _drawn("timeline", "Timeline of a step") if data["timelines"] else ""
+    memory = _drawn("memory", "Device memory", peaks(analyses))
+    yield "memory", memory if data["memory"]["steps"] else ""
     yield "source", _drawn("source", "Source, with time in the margin") if data["files"] else ""
     yield "kernels", _drawn("kernels", "Kernels") if ran else ""
     flames = _drawn("flame", "By module, then line, then kernel", _FOLD, "content sides")

@@ -98,13 +98,14 @@ def timelines(
         (analysis, of_launch, step)
         for analysis, of_launch in zip(analyses, sites.of_launch, strict=True)
         if rank_number(analysis) in shown
-        for step in _steps_shown(analysis)
+        for step in steps_shown(analysis)
     ]
     most = max(MAX_SPANS // max(len(steps), 1), _MIN_SPANS_OF_STEP)
     return [_timeline(*each, line_number, min(most, MAX_SPANS_OF_STEP)) for each in steps]
 
 
-def _steps_shown(analysis: Analysis) -> list[Step]:
+def steps_shown(analysis: Analysis) -> list[Step]:
+    """Return the steps that a page has: all of a few, else the slowest, the median, the fastest."""
     words = selectable_steps([analysis], 1)
     steps = list({step.number: step for step in analysis.steps}.values())
     if len(steps) <= _ALL_STEPS:

@@ -7,11 +7,12 @@ from dataclasses import asdict, fields
 from types import MappingProxyType
 from typing import Annotated
 
-from profiler_ext.comparison import matching, records, sides, significance
+from profiler_ext.comparison import matching, memory, records, sides, significance
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.gate import Evaluation, Gate
 from profiler_ext.comparison.notes import notes
-from profiler_ext.exporters.json_output.documents import Answer, Cut, Part, about
+from profiler_ext.exporters.json_output import answers
+from profiler_ext.exporters.json_output.documents import Answer, Cut, Part, PeakFacts, about
 from profiler_ext.exporters.views.formatting import require_top
 
 
@@ -22,7 +23,8 @@ class PlacedFacts(Part, frozen=True, kw_only=True):
     line: int | None
     code: str | None
     is_in_head: Annotated[bool, about("false: the head has the line no more")]
-    delta_ns: Annotated[float, about("of a mean step")]
+    delta_ns: Annotated[float, about("of a mean step; 0 of memory")]
+    delta_bytes: Annotated[int | None, about("at the peak of memory; else null")] = None
 
 
 class CheckedFacts(Part, frozen=True, kw_only=True):
@@ -91,6 +93,7 @@ def _checked(judged: Evaluation) -> CheckedFacts:
                 code=line.subject.code,
                 is_in_head=line.is_in_head,
                 delta_ns=line.delta_ns,
+                delta_bytes=line.delta_bytes,
             )
             for line in judged.lines
         ],
@@ -210,6 +213,25 @@ class FusionFacts(Part, frozen=True, kw_only=True):
     not_fused: Annotated[list[NotFusedFacts], about("among the head's kernels, each pair once")]
 
 
+class ComparedMemoryRow(Part, frozen=True, kw_only=True):
+    """A line's bytes at the peak of each side, or those of a kind that have no line."""
+
+    base: Annotated[Named | None, about("null where the base has none there; kind is of memory")]
+    head: Named | None
+    base_bytes: int
+    head_bytes: int
+    delta_bytes: int
+
+
+class ComparedMemoryFacts(Part, frozen=True, kw_only=True):
+    """The memory at the highest peak of each side."""
+
+    base: PeakFacts
+    head: PeakFacts
+    delta_bytes: int
+    rows: Annotated[list[ComparedMemoryRow], about("add up to the peaks; largest change first")]
+
+
 class ComparisonAnswer(Answer, frozen=True, kw_only=True, tag="comparison"):
     """Two sides of runs compared."""
 
@@ -232,6 +254,9 @@ class ComparisonAnswer(Answer, frozen=True, kw_only=True, tag="comparison"):
     min_steps: Annotated[int, about("so many steps a side are needed where it has one run")]
     notes: list[str]
     gate: Annotated[GateFacts | None, about("null where there is no condition")] = None
+    memory: Annotated[
+        ComparedMemoryFacts | None, about("null where a side has no memory record")
+    ] = None
 
 
 def comparison_answer(
@@ -246,7 +271,11 @@ def comparison_answer(
     return ComparisonAnswer(
         cuts=[
             Cut(where=where, kept=top, total=total, unit="items", reason="top")
-            for where, total in (("rows", len(table.rows)), ("fusions", len(comparison.fusions)))
+            for where, total in (
+                ("rows", len(table.rows)),
+                ("fusions", len(comparison.fusions)),
+                ("memory.rows", 0 if comparison.memory is None else len(comparison.memory.rows)),
+            )
             if top is not None and top < total
         ],
         base=side_facts(comparison.base),
@@ -265,7 +294,24 @@ def comparison_answer(
         min_steps=significance.MIN_STEPS,
         notes=list(notes(comparison, by)),
         gate=None if gate is None else gate_facts(gate),
+        memory=None if comparison.memory is None else memory_facts(comparison.memory, top),
     )
+
+
+def memory_facts(compared: memory.ComparedMemory, top: int | None = None) -> ComparedMemoryFacts:
+    """Return the memory of both sides."""
+    rows = [
+        ComparedMemoryRow(
+            base=_named(row.base),
+            head=_named(row.head),
+            base_bytes=row.base_bytes,
+            head_bytes=row.head_bytes,
+            delta_bytes=row.delta_bytes,
+        )
+        for row in compared.rows[:top]
+    ]
+    base, head = (answers.peak_facts(*each) for each in (compared.base, compared.head))
+    return ComparedMemoryFacts(base=base, head=head, delta_bytes=compared.delta_bytes, rows=rows)
 
 
 def side_facts(side: sides.Side) -> SideFacts:

@@ -50,6 +50,21 @@ class StepFacts(Part, frozen=True, kw_only=True):
     counted_fraction: Annotated[float | None, about("part of the products' time with operations")]
 
 
+class StepKindFacts(Part, frozen=True, kw_only=True):
+    """Steps of inference of one kind, by the shapes of what the model was given."""
+
+    kind: Annotated[str, about("prefill, decode, speculative or sequences")]
+    steps: Annotated[list[int], about("the recorded ones; none where they were timed alone")]
+    batch: Annotated[list[int], about("least and most sequences, beams among them")]
+    length: Annotated[list[int], about("least and most tokens of a sequence in a call")]
+    context: Annotated[list[int] | None, about("least and most tokens so far, where a mask has it")]
+    step_ns: Annotated[int | None, about("the usual; without profiling where that was measured")]
+    is_profiled: Annotated[bool, about("step_ns is of recorded steps")]
+    tokens: Annotated[float, about("of a step: computed, padding included; of a round, accepted")]
+    is_most: Annotated[bool, about("how many drafted tokens are accepted is not known")]
+    tokens_per_s: float | None
+
+
 class SessionFacts(Part, frozen=True, kw_only=True):
     """What was profiled."""
 
@@ -60,6 +75,10 @@ class SessionFacts(Part, frozen=True, kw_only=True):
     world_size: int
     launches: int
     step_count: int
+    step_kinds: Annotated[
+        list[StepKindFacts],
+        about("of inference; sums of tables are of the first unless a filter names another"),
+    ] = msgspec.field(default_factory=list)
     steps: list[StepFacts]
 
 
@@ -303,6 +322,19 @@ class Measurements(Part, frozen=True, kw_only=True):
     stopped_by: Annotated[str | None, about("why the trials ended before they were complete")]
 
 
+class PeakFacts(Part, frozen=True, kw_only=True):
+    """The highest peak of a device's memory, in the recorded steps."""
+
+    rank: int
+    device: Annotated[int | None, about("null for the CPU")]
+    step: int
+    phase: Annotated[str, about("of the allocation that made it, as the next two")]
+    file: str | None
+    line: int | None
+    peak_bytes: Annotated[int, about("the allocator's count")]
+    kinds_bytes: Annotated[dict[str, int], about("kind of memory to bytes; add up to the peak")]
+
+
 class Report(Answer, frozen=True, kw_only=True, tag="report"):
     """A session at a glance: what to do first, and the largest rows of some tables."""
 
@@ -311,6 +343,9 @@ class Report(Answer, frozen=True, kw_only=True, tag="report"):
     findings: FindingsPart
     coverage: Coverage
     tables: Annotated[dict[str, Rows], about("name of a table to its largest rows")]
+    memory: Annotated[list[PeakFacts], about("of each device; empty where none was recorded")] = (
+        msgspec.field(default_factory=list)
+    )
 
 
 class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
+
 from profiler_ext.exporters.json_output import comparison
 from profiler_ext.exporters.json_output.documents import (
     FindingEntry,
@@ -141,6 +143,43 @@ class IdleRow(Part, frozen=True, kw_only=True):
     duration_ns: int
 
 
+class MemoryRow(Part, frozen=True, kw_only=True):
+    """Its memory of one kind, allocated in one phase."""
+
+    kind: Annotated[str, about("as by_memory has it")]
+    phase: Annotated[str, about("of the allocation")]
+    peak_bytes: Annotated[int, about("alive at the peak")]
+    blocks: Annotated[int, about("alive at the peak")]
+    allocated_bytes: Annotated[int, about("what the step allocates, freed again or not")]
+    allocations: int
+    lifetime_ns: Annotated[int | None, about("of the block that lives longest, where known")]
+
+
+class MemoryReason(Part, frozen=True, kw_only=True):
+    """Why a part of its memory is alive at the peak."""
+
+    reason: Annotated[str | None, about("as by_memory has it; null where it is not known")]
+    peak_bytes: int
+    needed_by: Annotated[str | None, about("what is still to read the largest of it")]
+    needed_file: Annotated[str | None, about("the source of that, as the next")]
+    needed_line: int | None
+    held_by: Annotated[str | None, about("who holds the largest of it")]
+
+
+class MemoryFacts(Part, frozen=True, kw_only=True):
+    """Its part of a device's memory, in the step with the highest peak."""
+
+    rank: int
+    device: Annotated[int | None, about("null for the CPU")]
+    step: int
+    device_peak_bytes: Annotated[int, about("the allocator's count at the peak")]
+    peak_bytes: Annotated[int, about("its part of that")]
+    allocated_bytes: Annotated[int, about("what it allocates in the step, freed again or not")]
+    at_phase: Annotated[str, about("in which phase the peak is")]
+    rows: list[MemoryRow]
+    reasons: Annotated[list[MemoryReason], about("why it is alive; add up to peak_bytes")]
+
+
 class Against(Part, frozen=True, kw_only=True):
     """What changed since another run, the base; this session is the head."""
 
@@ -176,6 +215,9 @@ class Explanation(SessionAnswer, frozen=True, kw_only=True, tag="explain"):
     idle: list[IdleRow]
     generated: Annotated[list[Generated], about("code of its kernels, of most time first")]
     against: Annotated[Against | None, about("what changed since another run")] = None
+    memory: Annotated[
+        list[MemoryFacts], about("of each device, where memory was recorded and it has a part")
+    ] = msgspec.field(default_factory=list)
 
 
 class Candidates(SessionAnswer, frozen=True, kw_only=True, tag="candidates"):

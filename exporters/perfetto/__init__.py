@@ -19,6 +19,7 @@ from profiler_ext.exporters.perfetto.compiles import draw_compiles
 from profiler_ext.exporters.perfetto.device import draw_devices
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.host import draw_host
+from profiler_ext.exporters.perfetto.memory import draw_memory
 from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.queries import (
     RooflineTotals,
@@ -86,6 +87,7 @@ def write_trace(
             draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks), of_steps)
             draw_host(writer, tracks, analysis.recording, flows)
             draw_compiles(writer, tracks, analysis)
+            draw_memory(writer, tracks, analysis)
             draw_places(writer, tracks, analysis, last_ns - each.shift_ns)
             draw_rooflines(writer, tracks, analysis, of_steps, last_ns - each.shift_ns)
             writer.flush()

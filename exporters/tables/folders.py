@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from profiler_ext.exporters import table_kinds, tables
@@ -44,5 +45,10 @@ def _of_ranks(analyses: Sequence[Analysis]) -> _MakeTable:
 
 def _written(make: _MakeTable, folder: Path, write: _WriteTable, suffix: str) -> Path:
     for kind in table_kinds.WRITTEN:
-        write(make(kind), folder / f"{kind.name}.{suffix}")
+        table, path = make(kind), folder / f"{kind.name}.{suffix}"
+        if kind.is_optional and not len(table):
+            with suppress(OSError):  # that of an earlier session; the next write says what is wrong
+                path.unlink()
+        else:
+            write(table, path)
     return folder

@@ -135,7 +135,7 @@ class Document(msgspec.Struct, frozen=True):
     fusions: tuple[Fusion, ...]
     parts: tuple[Part, ...]  # the parts of fusions
     files: tuple[Source, ...]
-    overview: tuple[str, ...] = ()  # sentences on coverage and idle time
+    overview: tuple[str, ...] = ()  # sentences on coverage, idle time and memory
     recommendations: TopFindings | None = None  # ``None`` without steps
 
 

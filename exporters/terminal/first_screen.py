@@ -22,15 +22,18 @@ from profiler_ext.exporters.terminal.console import Console, Table, Text
 from profiler_ext.exporters.terminal.tables import PART, TIME, top_table
 from profiler_ext.exporters.views import findings as findings_view
 from profiler_ext.exporters.views import formatting, idle, rooflines, summary
+from profiler_ext.exporters.views.steps import OfKind, kind_texts, usual_kind_text
 from profiler_ext.exporters.views.summary import SessionLike
+from profiler_ext.memory.over_time import highest, kinds_bytes
 from profiler_ext.printable import printable
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.memory import CPU
 from profiler_ext.records.vocabulary import Scope
 
 LINES = 25
 _FINDINGS, _ROWS, _LEAST_ROWS = 3, 10, 5
 _CAVEATS, _CAVEAT_LINES = 2, 2
-_CAUSES = 3
+_CAUSES, _KINDS = 3, 2
 _LABEL = 21
 _LINE, _MODULE = "line", "module"
 _DEFAULT_FOLDER = "profile_out"
@@ -63,10 +66,11 @@ def print_first_screen(
     session: SessionLike, console: Console, commands: Sequence[str] = ()
 ) -> None:
     """Print what to know first; ``commands`` go deeper."""
+    whole, session = session, OfKind(session)
     verdict = Text(findings_view.verdict_text(session.analyses, session.recommendations), "bold")
     advice = [*_finding_lines(session, console.width), *_caveat_lines(session, console)]
-    above = [verdict, *_step_lines(session), *advice, Text()]
-    below = [Text(), *_breakdown_lines(session)]
+    above = [verdict, *_step_lines(whole), *advice, Text()]
+    below = [Text(), *_breakdown_lines(session), *_memory_lines(session)]
     last = [Text(next_text(commands, console.width), "dim")] if commands else []
     _print_lines(above, console)
     _print_work(session, console, max(LINES - len([*above, *below, *last]) - 1, _LEAST_ROWS))
@@ -85,6 +89,9 @@ def _step_lines(session: SessionLike) -> Iterator[Text]:
     yield from (Text(each.text) for each in islice(idle.straggler_lines(session.analyses), 1))
     if called := session.analyses[0].recording.settings.step_call:
         yield Text(printable(f"a step is a call of {called}"), "dim")
+    for text in (*kind_texts(session.analyses[0]), usual_kind_text(session.analyses[0])):
+        if text:
+            yield Text(text)
 
 
 def _finding_lines(session: SessionLike, width: int) -> Iterator[Text]:
@@ -175,6 +182,23 @@ def _breakdown_lines(session: SessionLike) -> Iterator[Text]:
     if rows:
         mfu = rooflines.utilisation_texts(session.analyses)[:1]
         yield _breakdown_line(_step_label(session, rows), rows, total, *mfu)
+
+
+def _memory_lines(session: SessionLike) -> Iterator[Text]:
+    """Yield a line on the highest peak of memory, of a GPU if there is one."""
+    every = [(a, peak) for a in session.analyses for peak in highest(a)]
+    if not every:
+        return
+    analysis, peak = max(every, key=lambda each: (each[1].device != CPU, each[1].peak_bytes))
+    file, settings = peak.place.file, analysis.recording.settings
+    at = "" if file is None else f" at {formatting.short_path(file, settings)}:{peak.place.line}"
+    kinds = (
+        f"{kind.label} {formatting.percent_text(size, peak.peak_bytes)}"
+        for kind, size in islice(kinds_bytes(peak).items(), _KINDS)
+    )
+    size = formatting.size_text(peak.peak_bytes)
+    line = Text(f"{'peak memory':{_LABEL}} {size:>{TIME + 1}}  {'':>{PART}}")
+    yield line.append(printable(f"  {', '.join(kinds)}; {peak.place.phase.label}{at}"), "dim")
 
 
 def _step_label(session: SessionLike, rows: Sequence[columns.Row]) -> str:

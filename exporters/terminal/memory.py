@@ -11,36 +11,28 @@ from profiler_ext.exporters.terminal.console import Group, RenderableType, Table
 from profiler_ext.exporters.views import summary
 from profiler_ext.exporters.views.findings import figure_text, where_text
 from profiler_ext.exporters.views.formatting import (
+    memory_label,
     middle,
     path_end,
+    peak_text,
     percent_text,
-    short_path,
+    reserved_text,
+    size_text,
     start,
     time_text,
 )
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryFindings
 from profiler_ext.printable import printable
-from profiler_ext.records.memory import MemoryGap, MemoryKind
+from profiler_ext.records.memory import LifeReason, MemoryKind
 from profiler_ext.records.recording import Settings
-from profiler_ext.records.vocabulary import Phase
 
 _SIZE, _PART, _BLOCKS = 9, 6, 6
 _SAVED, _TIME = 10, 9
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-
-
-def size_text(size_bytes: int) -> str:
-    """Return a size: ``1.25 GiB``."""
-    for unit, size in _UNITS:
-        if abs(size_bytes) >= size:
-            value = size_bytes / size
-            return f"{value:.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
-    return f"{size_bytes} B"
 
 
 def memory_table(drawing: Drawing) -> RenderableType:
     """Return the highest peak of each device: its kinds, and its lines."""
-    rows = summary.records(drawing.whole)
+    rows = [row for row in summary.records(drawing.whole) if row["blocks"]]
     if not rows:
         return Text("No memory was recorded: record with `profiler-ext run --memory`.")
     parts: list[RenderableType] = []
@@ -89,30 +81,23 @@ def _why(finding: MemoryFinding) -> str:
     return printable(" · ".join([finding.rule, f"{kind} {peak}", *figures]))
 
 
-def _moment(row: Row, drawing: Drawing) -> str:
-    """Return where in the step the peak is."""
-    file = row["at_file"]
-    place = "" if file is None else f" at {short_path(file, drawing.settings)}:{row['at_line']}"
-    return f"{Phase(row['at_phase']).label}{place}"
-
-
 def _total(rows: Sequence[Row], step: int) -> int:
     return sum(row["peak_bytes"] for row in rows if row["step"] == step)
 
 
 def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
     total = sum(row["peak_bytes"] for row in rows)
-    device = "the CPU" if rows[0]["device"] is None else f"device {rows[0]['device']}"
-    heading = f"Peak of {device}: {size_text(total)} ({total:,} bytes) in step {rows[0]['step']}"
-    heading += f", {_moment(rows[0], drawing)}"
+    heading = peak_text(rows[0], total, drawing.settings)
     kinds = _sums(rows, lambda row: row["kind"])
-    lines = _sums(rows, lambda row: _label(row, drawing))
+    lines = _sums(rows, lambda row: memory_label(row, drawing.settings))
+    reasons = _sums(rows, lambda row: row["life_reason"] or "")
     shown = max(len(drawing.shown), 1)
     left = lines[shown:]
     return [
         Text(heading, style="bold"),
         Text(),
         _table(drawing, kinds, total, "kind", [MemoryKind(name).label for name, _ in kinds], []),
+        *([Text(reserved)] if (reserved := reserved_text(rows[0])) else []),
         Text(),
         _table(
             drawing,
@@ -123,6 +108,16 @@ def _of_peak(drawing: Drawing, rows: Sequence[Row]) -> list[RenderableType]:
             [own[0]["code"] or "" for _, own in lines[:shown]],
         ),
         *([Text(f"({len(left):,} more)", style="dim")] if left else []),
+        Text(),
+        _table(
+            drawing,
+            reasons,
+            total,
+            "why it lives",
+            [LifeReason(name).label if name else "(not known)" for name, _ in reasons],
+            [own[0]["needed_by"] or own[0]["held_by"] or "" for _, own in reasons],
+            "for the largest",
+        ),
         Text(),
     ]
 
@@ -138,19 +133,6 @@ def _bytes(rows: Iterable[Row]) -> int:
     return sum(row["peak_bytes"] for row in rows)
 
 
-def _label(row: Row, drawing: Drawing) -> str:
-    """Return the line of a row, or what holds it, or why there is none."""
-    if row["file"] is not None:
-        return f"{short_path(row['file'], drawing.settings)}:{row['line']}"
-    if row["gap"] == MemoryGap.HELD_BY_NAME or row["kind"] == MemoryKind.WORKSPACES:
-        return f"({MemoryKind(row['kind']).label})"
-    return f"({row['aten_op'] or _gap(row['gap'])})"
-
-
-def _gap(gap: str | None) -> str:
-    return MemoryGap(gap).label if gap in list(MemoryGap) else (gap or "no line")
-
-
 def _table(
     drawing: Drawing,
     groups: Sequence[tuple[str, list[Row]]],
@@ -158,6 +140,7 @@ def _table(
     heading: str,
     names: Sequence[str],
     codes: Sequence[str],
+    codes_heading: str = "code",
 ) -> RenderableType:
     rows: list[Row] = [_row(own) for _, own in groups]
     numbers: list[Number] = [
@@ -165,9 +148,10 @@ def _table(
         number("% peak", lambda row: percent_text(row["peak_bytes"], total), 0, _PART),
         number("blocks", lambda row: f"{row['blocks']:,}", 1, _BLOCKS),
     ]
-    columns = [Name(heading, names, path_end if codes else middle, 18)]
+    of_lines = codes and codes_heading == "code"
+    columns = [Name(heading, names, path_end if of_lines else middle, 18)]
     if codes:
-        columns.append(Name("code", codes, start, 14))
+        columns.append(Name(codes_heading, codes, start, 14))
         numbers.append(Number("kinds", 26, lambda row: Text(_cut(row["kinds"])), 2, justify="left"))
     return table_of(rows, columns, numbers, drawing.console.width)
 

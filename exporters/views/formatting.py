@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
 from statistics import median_low
 from typing import Any
 
@@ -20,6 +21,7 @@ from profiler_ext.printable import printable
 from profiler_ext.records import vocabulary
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.memory import MemoryGap, MemoryKind, UnusedKind
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.recording import Settings
 
@@ -36,6 +38,8 @@ _CATEGORIES = {
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 PYTHON = "Python outside of any op"
 _MAX_CHARS = 48
+_THREE, _FOUR = (Context(prec=digits, rounding=ROUND_HALF_UP) for digits in (3, 4))
+_SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,59 @@ def short_phase(phase: vocabulary.Phase) -> str:
 def gap_text(reason: str) -> str:
     """Return a gap's reason in words, an unknown one as it is."""
     return GapReason(reason).label if reason in tuple(GapReason) else reason
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a size of three digits: ``1.25 GiB``; halves go up, as scripts round them."""
+    for unit, size in _SIZES:
+        if abs(size_bytes) >= size:
+            value = Decimal(size_bytes) / size
+            digits = _THREE if abs(value) < 1000 else _FOUR
+            return f"{digits.create_decimal(value).normalize():f} {unit}"
+    return f"{size_bytes} B"
+
+
+def peak_text(row: Mapping[str, Any], peak_bytes: int, settings: Settings) -> str:
+    """Return how high a peak of memory is, and where in the step, by a row of ``by_memory``."""
+    device = "the CPU" if row["device"] is None else f"device {row['device']}"
+    size = f"{size_text(peak_bytes)} ({peak_bytes:,} bytes)"
+    file, phase = row["at_file"], vocabulary.Phase(row["at_phase"]).label
+    place = "" if file is None else f" at {short_path(file, settings)}:{row['at_line']}"
+    return f"Peak of {device}: {size} in step {row['step']}, {phase}{place}"
+
+
+def reserved_text(row: Mapping[str, Any]) -> str:
+    """Return what is reserved at a peak besides its blocks, and what is outside the allocator."""
+    if row["at_reserved_bytes"] is None:
+        return ""
+    parts = {
+        UnusedKind.GRAPH_POOLS: row["at_pools_bytes"],
+        UnusedKind.FRAGMENTS: row["at_fragments_bytes"],
+        UnusedKind.CACHED: row["at_cached_bytes"],
+        UnusedKind.AWAITING: row["at_awaiting_bytes"],
+    }
+    besides = ", ".join(f"{size_text(size)} {kind.label}" for kind, size in parts.items() if size)
+    outside, rounding = row["at_outside_bytes"], row["at_rounding_bytes"]
+    return (
+        f"Reserved then: {size_text(row['at_reserved_bytes'])}"
+        + (f", of it {besides}" if besides else "")
+        + (f", {size_text(rounding)} rounding" if rounding else "")
+        + (f"; {size_text(outside)} {UnusedKind.OUTSIDE.label}" if outside else "")
+    )
+
+
+def memory_label(row: Mapping[str, Any], settings: Settings) -> str:
+    """Return the line of a row of ``by_memory``, or what holds it, or why there is none."""
+    if row["file"] is not None:
+        return f"{short_path(row['file'], settings)}:{row['line']}"
+    if row["gap"] == MemoryGap.HELD_BY_NAME or row["kind"] == MemoryKind.WORKSPACES:
+        return f"({MemoryKind(row['kind']).label})"
+    return f"({row['aten_op'] or memory_gap_text(row['gap'])})"
+
+
+def memory_gap_text(gap: str | None) -> str:
+    """Return why a block of memory has no line, in words."""
+    return MemoryGap(gap).label if gap in tuple(MemoryGap) else gap_text(gap or "no line")
 
 
 def cause_text(cause: str) -> str:

@@ -9,14 +9,17 @@ from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.views.formatting import (
     gap_text,
+    peak_text,
     per_step_text,
     percent_text,
     require_top,
     time_text,
 )
 from profiler_ext.findings import Findings
+from profiler_ext.memory.over_time import highest
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, BreakdownRow
+from profiler_ext.records.memory import CPU
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import Level, Scope
 
@@ -171,6 +174,19 @@ def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
         waits = f"; {time_text(waiting)} waiting for the last rank" if waiting else ""
         parts = f"{time_text(exposed)} exposed, {time_text(total - exposed)} overlapped{waits}"
         yield f"Communication {per_step_text(sums['duration_ns'], steps)}: {parts}."
+
+
+def peak_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
+    """Yield a sentence on the highest peak of each GPU's memory; without one, the CPU's."""
+    for analysis in analyses:
+        settings = analysis.recording.settings
+        of_rank = f"Rank {settings.rank}: " if len(analyses) > 1 else ""
+        on_gpu = [peak for peak in highest(analysis) if peak.device != CPU]
+        for peak in on_gpu or highest(analysis):
+            place, device = peak.place, None if peak.device == CPU else peak.device
+            at = {"at_phase": place.phase, "at_file": place.file, "at_line": place.line}
+            row = {"device": device, "step": peak.step, **at}
+            yield printable(of_rank + peak_text(row, peak.peak_bytes, settings))
 
 
 def filters_text(filters: Filters, shown_ns: int, all_ns: int) -> str:

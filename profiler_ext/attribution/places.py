@@ -44,7 +44,7 @@ class SourceRoots:
         # Without one (a compiled optimizer.step or torch.nn module) torch's own code is what the
         # user compiled: then torch's innermost.
         inwards = tuple(reversed(stack))
-        outside = (frame for frame in inwards if self._is_model(frame.file))
+        outside = (frame for frame in inwards if self.is_model(frame.file))
         torchs = (
             frame for frame in inwards if ((self._package(frame.file) or ())[:1] == ("torch",))
         )
@@ -68,7 +68,8 @@ class SourceRoots:
             user_line=user.line if user else None,
         )
 
-    def _is_model(self, file: str) -> bool:
+    def is_model(self, file: str) -> bool:
+        """Tell whether a file is outside torch, triton and this package."""
         package = self._package(file)
         return not file.startswith("<") and (not package or package[0] not in _NOT_THE_MODEL)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_ext.cli.common import (
@@ -12,12 +13,12 @@ from profiler_ext.cli.common import (
     add_rank,
     add_session,
     add_step,
+    add_step_kind,
     console,
     print_answer,
     print_line,
     write,
 )
-from profiler_ext.errors import UsageError
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.json_output.documents import Answer
@@ -77,6 +78,7 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
     from profiler_ext.records.vocabulary import Phase, Scope
 
     add_step(group)
+    add_step_kind(group)
     add_rank(group)
     scopes = [Scope.COMPILED.value, Scope.EAGER.value]
     group.add_argument("--scope", choices=scopes, help="only compiled, or only eager work")
@@ -113,13 +115,14 @@ def _add_findings(group: argparse._ArgumentGroup) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from profiler_ext.exporters.table_kinds import table_by
     from profiler_ext.sessions.merging import load
 
+    if options.by == "memory" and _print_out_of_memory(options):
+        return 0
     session = load(options.session, jobs=options.jobs)
-    if options.by == "memory" and not len(session.columns("by_memory")):
-        raise UsageError(
-            "the session has no memory record; record one with `profiler-ext run --memory`"
-        )
+    if options.by == "memory":
+        table_by(options.by).require_rows(session.columns("by_memory"))
     if options.format == "json":
         print_answer(_answer(session, options), options)
     else:
@@ -127,6 +130,26 @@ def _report(options: argparse.Namespace) -> int:
             _print_trial(options)
         (_print_findings if options.findings else _print_table)(session, options)
     return ABOVE_LIMIT if _is_above(session, options.fail_above) else 0
+
+
+def _print_out_of_memory(options: argparse.Namespace) -> bool:
+    """Print the reports that are named, or in a folder without a session; tell whether any is."""
+    from profiler_ext.exporters.formats import FILE_NAME
+    from profiler_ext.exporters.terminal.out_of_memory import out_of_memory_screen
+    from profiler_ext.memory import out_of_memory
+
+    place = Path(options.session)
+    has_session = (place / FILE_NAME).is_file() or any(place.glob(f"rank_*/{FILE_NAME}"))
+    reports = [out_of_memory.read(path) for path in out_of_memory.reports_in(place)]
+    if has_session or not reports:
+        return False
+    if options.format == "json":
+        write(out_of_memory.json_text(reports))
+        return True
+    for report in reports:
+        screen = console()
+        screen.print(out_of_memory_screen(report, options.top or _TOP, screen.width))
+    return True
 
 
 def _print_trial(options: argparse.Namespace) -> None:
@@ -160,6 +183,7 @@ def _filters(options: argparse.Namespace) -> Filters:
         "scope": options.scope,
         "phase": options.phase,
         "step": options.step,
+        "step_kind": options.step_kind,
         "rank": options.rank,
         "kernel": options.kernel,
     }

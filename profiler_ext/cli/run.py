@@ -254,17 +254,23 @@ def print_session(session: Session, folder: Path, output: Path, *, verbose: bool
     if verbose:
         print_line(f"written to {folder}:")
         screen = console()
-        for name, use in (file for each in run_outputs() for file in each.run_outputs):
+        for name, use in (file for each in run_outputs() for file in _outputs(each, folder)):
             screen.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
     else:
-        print_line(f"written to {folder}: {', '.join(map(_outputs_text, run_outputs()))}")
+        texts = (_outputs_text(each, folder) for each in run_outputs())
+        print_line(f"written to {folder}: {', '.join(texts)}")
     print_line(next_text(next_steps(session, output), console().width))
 
 
-def _outputs_text(format: Format) -> str:
-    """Return what a run writes in a format: a file's name, or how many tables."""
+def _outputs(format: Format, folder: Path) -> list[tuple[str, str]]:
+    """Return the files that a run wrote in a format, and their use."""
+    return [each for each in format.run_outputs if (folder / each[0]).exists()]
+
+
+def _outputs_text(format: Format, folder: Path) -> str:
+    """Return what a run wrote in a format: a file's name, or how many tables."""
     if format.is_folder:
-        return f"{len(format.run_outputs)} tables ({format.suffixes[0]})"
+        return f"{len(_outputs(format, folder))} tables ({format.suffixes[0]})"
     return ", ".join(name for name, _ in format.run_outputs)
 
 

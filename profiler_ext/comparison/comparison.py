@@ -19,6 +19,7 @@ import numpy as np
 from profiler_ext.comparison import tables
 from profiler_ext.comparison.fusions import fusion_changes
 from profiler_ext.comparison.matched import Matched
+from profiler_ext.comparison.memory import ComparedMemory, compare_memory
 from profiler_ext.comparison.records import (
     Account,
     Change,
@@ -151,6 +152,11 @@ class Comparison:
     def fusions(self) -> tuple[FusionChange, ...]:
         """The fusions that changed, the largest difference first."""
         return fusion_changes(self.matched)
+
+    @cached_property
+    def memory(self) -> ComparedMemory | None:
+        """The memory at the highest peak of each side; ``None`` where one has no record of it."""
+        return compare_memory(self.matched)
 
     def table(self, by: str) -> Table:
         """Return a table; it adds up to the breakdown, ``compile`` to compile time."""

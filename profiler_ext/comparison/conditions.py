@@ -1,12 +1,12 @@
 """Parses the conditions of a gate, and matches their names.
 
     condition = [ "each" ] subject limit { "and" limit }
-    subject   = "total" | "device" | "idle" [ CAUSE ] | "compile" | "session_size"
+    subject   = "total" | "device" | "idle" [ CAUSE ] | "compile" | "memory" | "session_size"
               | "phase" PHASE
               | ( "line" FILE [ ":" FIRST [ "-" LAST ] ] | "module" PATH | "op" NAME
                 | "kernel" NAME ) [ PHASE ]
     limit     = ">" "+" NUMBER UNIT | "<" "-" NUMBER UNIT
-    UNIT      = "%" | "ns" | "us" | "ms" | "s" | "B" | "KB" | "MB" | "GB"
+    UNIT      = "%" | "ns" | "us" | "ms" | "s" | "B" | "KB" | "MB" | "GB" | "KiB" | "MiB" | "GiB"
 
 Names with spaces or ``<`` are quoted (``"``). See ``docs/gate.md``.
 """
@@ -40,6 +40,7 @@ class Kind(StrEnum):
     OP = "op"
     KERNEL = "kernel"
     COMPILE = "compile"
+    MEMORY = "memory"
     SESSION_SIZE = "session_size"
 
 
@@ -52,6 +53,7 @@ class Unit(StrEnum):
 
 
 NAMED = (Kind.LINE, Kind.MODULE, Kind.OP, Kind.KERNEL)  # may be judged one by one, with ``each``
+_IN_BYTES = (Kind.MEMORY, Kind.SESSION_SIZE)
 _EXAMPLES = {
     Kind.LINE: "train.py:36",
     Kind.MODULE: "layers.*.mlp",
@@ -68,6 +70,9 @@ UNITS = {
     "KB": (Unit.BYTES, 1e3),
     "MB": (Unit.BYTES, 1e6),
     "GB": (Unit.BYTES, 1e9),
+    "KiB": (Unit.BYTES, 1024.0),
+    "MiB": (Unit.BYTES, 1024.0**2),
+    "GiB": (Unit.BYTES, 1024.0**3),
 }
 
 
@@ -156,7 +161,7 @@ class _Parser:
         if before is not None and before.sign != sign:
             raise self._error(f"{'>' if before.sign > 0 else '<'} as in the first limit")
         self._at += 1
-        own = (Unit.PART, Unit.BYTES if kind is Kind.SESSION_SIZE else Unit.NS)
+        own = (Unit.PART, Unit.BYTES if kind in _IN_BYTES else Unit.NS)
         units = [name for name, (unit, _) in UNITS.items() if unit in own]
         shape = f"{'+' if sign > 0 else '-'}NUMBER with {', '.join(units)}, such as "
         shape += f"{'+' if sign > 0 else '-'}5%"

@@ -99,7 +99,8 @@ class PlacedLine:
 
     subject: Subject  # the head's line; the base's where the head has it no more
     is_in_head: bool
-    delta_ns: float  # head less base, of a mean step
+    delta_ns: float  # head less base, of a mean step; 0 of memory
+    delta_bytes: int | None = None  # head less base at the peak, of memory
 
 
 def chosen(comparison: Comparison, condition: Condition) -> Selection:
@@ -300,6 +301,8 @@ def judge(comparison: Comparison, conditions: Sequence[str], sizes: Sizes | None
 def _result(comparison: Comparison, condition: Condition, sizes: Sizes | None) -> Result:
     if condition.kind is Kind.SESSION_SIZE:
         return Result(condition, (_size_evaluation(condition, sizes),))
+    if condition.kind is Kind.MEMORY:
+        return Result(condition, (_memory_evaluation(comparison, condition),))
     if condition.kind is Kind.COMPILE:
         return Result(condition, (_compile_evaluation(comparison, condition),))
     of = chosen(comparison, condition)
@@ -371,6 +374,25 @@ def _compile_evaluation(comparison: Comparison, condition: Condition) -> Evaluat
     return _evaluation(condition, "", change)
 
 
+def _memory_evaluation(comparison: Comparison, condition: Condition) -> Evaluation:
+    memory = comparison.memory
+    if memory is None:
+        raise UsageError(
+            f"the condition {condition.text!r} is of nothing: a side has no memory record; record "
+            "both with `profiler-ext run --memory`"
+        )
+    judged = _counted(condition, memory.base_bytes, memory.head_bytes)
+    if judged.outcome is not Outcome.FAILED:
+        return judged
+    sign = condition.limits[0].sign
+    lines = [
+        PlacedLine(row.subject, row.head is not None, 0.0, row.delta_bytes)
+        for row in memory.rows
+        if row.subject.file is not None and sign * row.delta_bytes > 0
+    ]
+    return replace(judged, lines=tuple(lines[:_SHOWN_LINES]))
+
+
 def _size_evaluation(condition: Condition, sizes: Sizes | None) -> Evaluation:
     if sizes is None:
         raise UsageError(
@@ -378,6 +400,11 @@ def _size_evaluation(condition: Condition, sizes: Sizes | None) -> Evaluation:
             "give the paths"
         )
     base, head = (sum(each) / len(each) for each in (sizes.base, sizes.head))
+    return _counted(condition, base, head)
+
+
+def _counted(condition: Condition, base: float, head: float) -> Evaluation:
+    """Evaluate bytes, which are counted and have no noise."""
     is_beyond = _is_beyond(condition.limits, base, head - base)
     outcome = Outcome.FAILED if is_beyond else Outcome.PASSED
     return Evaluation("", base, head, Unit.BYTES, None, None, outcome)

@@ -35,6 +35,7 @@ def notes(comparison: Comparison, by: str | None = None) -> tuple[str, ...]:
         *_uncertainty_notes(comparison),
         *_outlier_step_notes(comparison),
         *_missing_line_notes(comparison),
+        *_memory_notes(comparison),
     )
 
 
@@ -55,6 +56,16 @@ def _environment_notes(comparison: Comparison) -> Iterator[str]:
         yield (f"torch differs: {_listed(base, 'torch_version')}; {_listed(head, 'torch_version')}")
     if _of(base, "ranks") != _of(head, "ranks"):
         yield f"the ranks differ: {_listed(base, 'ranks')}; {_listed(head, 'ranks')}"
+
+
+def _memory_notes(comparison: Comparison) -> Iterator[str]:
+    has = [
+        any(analysis.recording.memory is not None for analysis in side.analyses)
+        for side in comparison.matched.sides
+    ]
+    if has[0] != has[1]:
+        name = "base" if has[0] else "head"
+        yield f"only the {name} has a memory record: record both with --memory to compare memory"
 
 
 def _uncertainty_notes(comparison: Comparison) -> Iterator[str]:

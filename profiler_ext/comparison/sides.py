@@ -183,7 +183,7 @@ class _AlignedRun:
         self._numbers, of_step = np.unique(np.concatenate(numbers), return_inverse=True)
         self.steps = len(self._numbers)
         self.ranks_of_step = np.bincount(of_step, minlength=self.steps).astype(np.int64)
-        self._named = [(analysis, _names(analysis)) for analysis in run.analyses]
+        self._named = [(analysis, file_names_of(analysis)) for analysis in run.analyses]
 
     def to_run(self) -> records.Run:
         first = self.run.analyses[0].recording
@@ -232,7 +232,8 @@ class _AlignedRun:
         return np.searchsorted(self._numbers, numbers)
 
 
-def _names(analysis: Analysis) -> dict[str, str]:
+def file_names_of(analysis: Analysis) -> dict[str, str]:
+    """Return the name of each file of a recording."""
     recording = analysis.recording
     compiled = (each.file for each in recording.compiles if each.file is not None)
     return file_names((*(f.file for f in _frames(analysis)), *compiled), recording.settings)

@@ -11,28 +11,30 @@ import numpy as np
 
 from profiler_ext.attribution.alignment.invocations import Invocation
 from profiler_ext.attribution.analysis import GraphCalls, identify_calls
+from profiler_ext.attribution.enclosing import CallContext
 from profiler_ext.attribution.launches.eager import EagerAttributor
 from profiler_ext.attribution.launches.launch_table import LaunchTable
 from profiler_ext.attribution.phases import call_phase
-from profiler_ext.attribution.places import SourceRoots
+from profiler_ext.attribution.places import PlaceTable, SourceRoots
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches, find_launches
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.kineto import classify
-from profiler_ext.memory.blocks import Block
+from profiler_ext.memory.blocks import NEVER, Block
 from profiler_ext.memory.wrappers import ITEM_BYTES, Statement, Wrapper, saved_values
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.lineage import Frame
-from profiler_ext.records.memory import NO_STACK, BirthEvidence, MemoryGap, MemoryRecord
-from profiler_ext.records.provenance import (
-    CallSite,
-    FxNode,
-    GraphInstance,
-    TensorSpec,
-    is_view_op,
+from profiler_ext.records.memory import (
+    NO_STACK,
+    BirthEvidence,
+    MemoryGap,
+    MemoryKind,
+    MemoryRecord,
+    StackFrame,
 )
-from profiler_ext.records.recording import Recording
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, TensorSpec, is_view_op
+from profiler_ext.records.recording import GeneratedModule, Recording
 from profiler_ext.records.vocabulary import Level
 
 
@@ -46,6 +48,9 @@ class Birth:
     buffer: str = ""  # the wrapper's name
     row: int = NO_ROW  # innermost CPU event around it
     is_workspace: bool = False
+    marker: int = NO_ROW  # of the graph's call
+    site: int = 0  # the call site there, by its ordinal
+    buffers: tuple[str, ...] = ()  # the wrapper's names that it may have, if the graph's
 
 
 class RowsAt:
@@ -77,36 +82,20 @@ class Births:
 
     def __init__(self, recording: Recording, record: MemoryRecord) -> None:
         events = recording.trace.events
-        self.recording, self._record, self._events = recording, record, events
+        self.recording, self.record, self._events = recording, record, events
         self.nesting = nest(events)
         enqueued = find_launches(events, self.nesting)
         self.calls: GraphCalls = identify_calls(recording, self.nesting, enqueued)
         self.enclosing = self.calls.enclosing
         self.rows = RowsAt(events, self.nesting)
         self._invocations = {each.call.marker: each for each in self.calls.invocations}
-        texts = {path: module.text for module in recording.generated for path in module.paths}
-        self._wrappers = {path: Wrapper(text) for path, text in texts.items()}
+        self.values = StoredValues(recording.graphs, recording.generated, self.calls.places)
         self._roots = SourceRoots(recording.settings)
-        self._stored = _StoredNodes(recording.graphs)
-        self._saved = [self._saved_of(each) for each in recording.graphs]
-
-    def _saved_of(self, graph: GraphInstance) -> dict[str, str]:
-        """Return the node in each buffer that a forward graph saves for its backward."""
-        backwards = [
-            each
-            for each in self.recording.graphs
-            if graph.joint is not None and each.joint == graph.joint and each.runs_backward
-        ]
-        forward = self._wrapper(graph)
-        backward = self._wrapper(backwards[0]) if len(backwards) == 1 else None
-        if graph.runs_backward or forward is None or backward is None:
-            return {}
-        return saved_values(forward, backward, frozenset(forward.arguments))
 
     def of(self, blocks: Sequence[Block], every: Iterable[Block]) -> list[Birth]:
         """Return the birth of some of all blocks."""
         rows = [self._row(each) for each in blocks]
-        eager = self._eager({row for row in rows if row != NO_ROW})
+        eager = self.places_at(rows)
         ordered = self._by_order(every)
         births = []
         for block, row in zip(blocks, rows, strict=True):
@@ -122,8 +111,15 @@ class Births:
     def _row(self, block: Block) -> int:
         return NO_ROW if block.is_older else self.rows.at(block.born_on, block.born_ns)
 
-    def _eager(self, rows: Iterable[int]) -> dict[int, Place]:
+    def row_of_free(self, block: Block) -> int:
+        """Return the innermost row in which a block is freed, or ``NO_ROW``."""
+        if block.freed_ns == NEVER:
+            return NO_ROW
+        return self.rows.at(block.freed_on, block.freed_ns)
+
+    def places_at(self, rows: Iterable[int]) -> dict[int, Place]:
         """Return the place of each row, as if it had launched something."""
+        rows = {row for row in rows if row != NO_ROW}
         own = np.array(sorted(rows, key=lambda row: int(self._events.start_ns[row])), np.int64)
         none = np.full(len(own), NO_ROW, np.int64)
         queue = np.zeros(len(own), np.int64)
@@ -150,9 +146,14 @@ class Births:
         lined = replace(lined, gap=None, stack=stack, level=Level.LINE)
         return Birth(lined, BirthEvidence.PYTHON_STACK, row=row)
 
+    def library(self, block: Block) -> Allocated | None:
+        """Return what torch allocated for itself in a block; ``None`` for the program's own."""
+        stack = () if block.stack == NO_STACK else self.record.stacks[block.stack]
+        return allocated_by([self.record.frames[at] for at in stack])
+
     def _frames(self, stack: int) -> Iterator[Frame]:
-        for number in self._record.stacks[stack]:
-            frame = self._record.frames[number]
+        for number in self.record.stacks[stack]:
+            frame = self.record.frames[number]
             yield Frame(frame.file, frame.line, frame.function)
 
     def _by_order(self, every: Iterable[Block]) -> dict[int, Statement]:
@@ -164,7 +165,8 @@ class Births:
                 direct[row].append(block)
         found: dict[int, Statement] = {}
         for marker, own in direct.items():
-            wrapper = self._wrapper(self._graph(marker))
+            graph = self._graph(marker)
+            wrapper = None if graph is None else self.values.wrapper(graph)
             own.sort(key=lambda each: each.born_ns)
             statements = wrapper and wrapper.in_order([each.size_bytes for each in own])
             found |= {id(b): s for b, s in zip(own, statements or (), strict=False)}
@@ -176,40 +178,31 @@ class Births:
             return None
         return self.recording.graphs[invocation.graph]
 
-    def _wrapper(self, graph: GraphInstance | None) -> Wrapper | None:
-        return None if graph is None else self._wrappers.get(graph.output_module or "")
-
     def _compiled(self, block: Block, row: int, marker: int, ordered: Statement | None) -> Birth:
         """Return the call site that a block was allocated for."""
         invocation, graph = self._invocations[marker], self._graph(marker)
-        assert graph is not None
-        wrapper = self._wrapper(graph)
-        statement = self._statement(block, graph, wrapper) or ordered
-        if statement is not None and wrapper is not None:
+        assert graph is not None and invocation.graph is not None
+        context, number = invocation.call.context, invocation.graph
+        lines = self._lines_in(graph, block.stack)
+        statement = self.values.statement(graph, lines) or ordered
+        if statement is not None:
             evidence = BirthEvidence.WRAPPER_ORDER if ordered else BirthEvidence.WRAPPER_LINE
-            for buffers in wrapper.buffers(statement):
-                own = (s for s in graph.call_sites if not {*buffers}.isdisjoint(s.writes))
-                site = next(own, None)
-                if site is not None:
-                    birth = self._at_site(block, invocation, site, buffers)
-                    return replace(
-                        birth, evidence=evidence, row=row, is_workspace=statement.is_workspace
-                    )
+            birth = self.values.of_statement(number, context, statement, block.size_bytes)
+            if birth is not None:
+                return replace(birth, evidence=evidence, row=row, marker=marker)
         site = self._site_of_op(row, invocation, graph)
         if site is not None:
-            birth = self._at_site(block, invocation, site, site.writes)
-            return replace(birth, evidence=BirthEvidence.GRAPH_OP, row=row)
-        phase = call_phase(graph, invocation.call.context)
-        gap = Place(graph=invocation.graph, phase=phase, gap=MemoryGap.NO_CALL_SITE)
-        return Birth(gap, row=row)
+            birth = self.values.at_site(number, context, site, site.writes, block.size_bytes)
+            evidence = BirthEvidence.GRAPH_OP
+            return replace(birth, evidence=evidence, row=row, marker=marker, buffers=site.writes)
+        phase = call_phase(graph, context)
+        gap = Place(graph=number, phase=phase, gap=MemoryGap.NO_CALL_SITE)
+        return Birth(gap, row=row, marker=marker)
 
-    def _statement(
-        self, block: Block, graph: GraphInstance, wrapper: Wrapper | None
-    ) -> Statement | None:
-        if block.stack == NO_STACK or wrapper is None:
-            return None
-        lines = (f.line for f in self._frames(block.stack) if f.file == graph.output_module)
-        return next(filter(None, map(wrapper.at_line, lines)), None)
+    def _lines_in(self, graph: GraphInstance, stack: int) -> Iterator[int]:
+        """Yield the lines of a graph's wrapper in a stack, innermost first."""
+        if stack != NO_STACK:
+            yield from (f.line for f in self._frames(stack) if f.file == graph.output_module)
 
     def _site_of_op(
         self, row: int, invocation: Invocation, graph: GraphInstance
@@ -221,37 +214,100 @@ class Births:
         at = next((match.site for item, match in pairs if item == operator), None)
         return None if at is None else graph.call_sites[at]
 
-    def _at_site(
-        self, block: Block, invocation: Invocation, site: CallSite, buffers: Sequence[str]
+
+class StoredValues:
+    """The value in a block, by the wrapper's statement that allocates it."""
+
+    def __init__(
+        self,
+        graphs: Sequence[GraphInstance],
+        generated: Iterable[GeneratedModule],
+        places: PlaceTable,
+    ) -> None:
+        texts = {path: module.text for module in generated for path in module.paths}
+        self._graphs, self._places = graphs, places
+        self._wrappers = {path: Wrapper(text) for path, text in texts.items()}
+        self.stored = _StoredNodes(graphs)
+        # The nodes in each buffer that a forward graph saves for its backward
+        self.saved = [self._saved_of(each) for each in graphs]
+
+    def _saved_of(self, graph: GraphInstance) -> dict[str, tuple[str, ...]]:
+        """Return the nodes in each buffer that a forward graph saves for its backward."""
+        backwards = [
+            each
+            for each in self._graphs
+            if graph.joint is not None and each.joint == graph.joint and each.runs_backward
+        ]
+        forward = self.wrapper(graph)
+        backward = self.wrapper(backwards[0]) if len(backwards) == 1 else None
+        if graph.runs_backward or forward is None or backward is None:
+            return {}
+        return saved_values(forward, backward, frozenset(forward.arguments))
+
+    def wrapper(self, graph: GraphInstance) -> Wrapper | None:
+        """Return the wrapper of a graph, if its code was kept."""
+        return self._wrappers.get(graph.output_module or "")
+
+    def is_saved(self, graph: int, buffer: str) -> bool:
+        """Tell whether a forward graph hands a buffer to its backward."""
+        return buffer in self.saved[graph]
+
+    def statement(self, graph: GraphInstance, lines: Iterable[int]) -> Statement | None:
+        """Return the first statement of a graph's wrapper at one of some lines."""
+        wrapper = self.wrapper(graph)
+        return None if wrapper is None else next(filter(None, map(wrapper.at_line, lines)), None)
+
+    def of_statement(
+        self, number: int, context: CallContext, statement: Statement, size_bytes: int
+    ) -> Birth | None:
+        """Return the value in the block that a statement allocates, if a call site stores it."""
+        graph = self._graphs[number]
+        wrapper = self.wrapper(graph)
+        for buffers in () if wrapper is None else wrapper.buffers(statement):
+            own = (s for s in graph.call_sites if not {*buffers}.isdisjoint(s.writes))
+            if (site := next(own, None)) is not None:
+                birth = self.at_site(number, context, site, buffers, size_bytes)
+                names = _names(statement, buffers, site)
+                return replace(birth, is_workspace=statement.is_workspace, buffers=names)
+        return None
+
+    def at_site(
+        self,
+        number: int,
+        context: CallContext,
+        site: CallSite,
+        buffers: Sequence[str],
+        size_bytes: int,
     ) -> Birth:
         """Return the place of the value that a call site stores in a block."""
-        assert invocation.graph is not None
-        graph = self.recording.graphs[invocation.graph]
+        graph = self._graphs[number]
         written = [each for each in site.writes if each in buffers]
         buffer = written[0] if len(written) == 1 else ""
-        nodes = self._stored.nodes(invocation.graph, site, block.size_bytes)
-        saved = self._saved[invocation.graph].get(buffer)
-        if len(nodes) > 1 and saved is not None:
-            viewed = self._stored.viewed(invocation.graph, saved)
-            nodes = [viewed] if viewed in site.nodes else nodes
-        places = [
-            self.calls.places.of_node(invocation.graph, node, invocation.call.context)
-            for node in nodes
-        ]
+        nodes = self.stored.nodes(number, site, size_bytes, buffer)
+        saved = {self.stored.viewed(number, each) for each in self.saved[number].get(buffer, ())}
+        if len(nodes) > 1 and len(saved) == 1:
+            nodes = [*saved] if saved < {*site.nodes} else nodes
+        places = [self._places.of_node(number, node, context) for node in nodes]
         lines = {(each.file, each.line, each.module, each.gap) for each in places}
         if len(lines) == 1:
-            return Birth(places[-1], kernel=site.kernel, buffer=buffer)
+            return Birth(places[-1], kernel=site.kernel, buffer=buffer, site=site.ordinal)
         modules = {(each.module, each.module_class) for each in places}
         module, module_class = modules.pop() if len(modules) == 1 else (None, None)
         place = Place(
-            graph=invocation.graph,
-            phase=places[-1].phase if places else call_phase(graph, invocation.call.context),
+            graph=number,
+            phase=places[-1].phase if places else call_phase(graph, context),
             module=module,
             module_class=module_class,
             level=Level.OP,
             gap=MemoryGap.SEVERAL_VALUES if places else MemoryGap.NO_CALL_SITE,
         )
-        return Birth(place, kernel=site.kernel, buffer=buffer)
+        return Birth(place, kernel=site.kernel, buffer=buffer, site=site.ordinal)
+
+
+def _names(statement: Statement, buffers: Iterable[str], site: CallSite) -> tuple[str, ...]:
+    """Return the names of a buffer that a statement allocates for a call site."""
+    written = (each for each in buffers if each in site.writes)
+    return tuple(dict.fromkeys((*(statement.variables if statement.allocates else ()), *written)))
 
 
 class _StoredNodes:
@@ -265,6 +321,7 @@ class _StoredNodes:
         self._graphs = graphs
         self._known = [{node.name: node for node in graph.nodes} for graph in graphs]
         self._read_later: dict[str, set[str]] = defaultdict(set)
+        self._reads: dict[tuple[int, int], frozenset[str]] = {}
         for graph in graphs:
             own = {node.name for node in graph.nodes}
             if graph.joint is not None and graph.runs_backward:
@@ -278,7 +335,7 @@ class _StoredNodes:
             name = known[name].inputs[0]
         return name
 
-    def nodes(self, number: int, site: CallSite, size_bytes: int) -> list[str]:
+    def nodes(self, number: int, site: CallSite, size_bytes: int, buffer: str = "") -> list[str]:
         """Return the nodes in program order; several are of one size."""
         if len(site.writes) <= 1:
             return [*site.nodes[-1:]]
@@ -288,7 +345,35 @@ class _StoredNodes:
         read |= self._read_later.get(graph.joint or "", set())
         stored = [each for each in site.nodes if each in read or each == site.nodes[-1]]
         fitting = [each for each in stored if each in known and _fits(known[each], size_bytes)]
-        return fitting or stored
+        return self._read_from(number, site, fitting, buffer) or fitting or stored
+
+    def _read_from(
+        self, number: int, site: CallSite, nodes: Sequence[str], buffer: str
+    ) -> list[str]:
+        """Return the node that is in a buffer, if the call sites that read it say so.
+
+        Each reads a node of every buffer that it reads; a node that must be in another buffer is
+        not in this one.
+        """
+        options: dict[str, set[str]] = {}
+        for other in self._graphs[number].call_sites if len(nodes) > 1 and buffer else ():
+            for each in {*other.reads} & {*site.writes}:
+                if other.ordinal != site.ordinal:
+                    options[each] = options.get(each, {*nodes}) & self._read_by(number, other)
+        others = (own for each, own in options.items() if each != buffer and len(own) == 1)
+        left = options.get(buffer, set()).difference(*others)
+        return [*left] if len(left) == 1 else []
+
+    def _read_by(self, number: int, site: CallSite) -> frozenset[str]:
+        """Return the nodes that a call site reads and does not compute, not through views."""
+        key = number, site.ordinal
+        if key not in self._reads:
+            known = self._known[number]
+            inputs = {name for node in site.nodes if node in known for name in known[node].inputs}
+            self._reads[key] = frozenset(
+                self.viewed(number, name) for name in inputs - {*site.nodes}
+            )
+        return self._reads[key]
 
 
 def _fits(node: FxNode, size_bytes: int) -> bool:
@@ -320,3 +405,69 @@ def _bytes(spec: TensorSpec) -> int | None:
     if 0 in sizes:
         return 0
     return item * (1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)))
+
+
+# What functions of torch allocate for themselves. Sources, in ``torch``:
+# ``distributed/fsdp/_fully_shard/_fsdp_param.py`` and ``_fsdp_collectives.py``,
+# ``distributed/fsdp/_flat_param.py`` and ``_runtime_utils.py``, ``nn/parallel/distributed.py``,
+# ``distributed/pipelining/_utils.py``,
+# ``_inductor/select_algorithm.py``, ``runtime/benchmarking.py`` and ``fx_passes/pad_mm.py``,
+# ``_dynamo/convert_frame.py``.
+_FSDP2, _FSDP1 = "torch/distributed/fsdp/_fully_shard/", "torch/distributed/fsdp/"
+_GATHERED = (MemoryKind.UNSHARDED, "FSDP's unsharded parameters")
+_ALL_GATHER = (MemoryKind.COMMUNICATION, "FSDP's all-gather")
+_REDUCE_SCATTER = (MemoryKind.COMMUNICATION, "FSDP's reduce-scatter")
+_PIPELINE = (MemoryKind.COMMUNICATION, "what a pipeline stage receives")
+_BUCKETS = (MemoryKind.COMMUNICATION, "buckets of DistributedDataParallel")
+_AUTOTUNING = (MemoryKind.WORKSPACES, "autotuning")
+Allocated = tuple[MemoryKind, str]
+"""What it is, and the name of what holds it."""
+
+# By the end of the file and the function; ``""`` is any function of the file.
+_AROUND: dict[tuple[str, str], Allocated] = {
+    (f"{_FSDP2}_fsdp_param.py", "init_all_gather_outputs"): _GATHERED,
+    (f"{_FSDP2}_fsdp_param.py", "alloc_all_gather_outputs"): _GATHERED,
+    (f"{_FSDP2}_fsdp_param.py", "init_unsharded_param"): _GATHERED,
+    (f"{_FSDP2}_fsdp_collectives.py", "foreach_all_gather"): _ALL_GATHER,
+    (f"{_FSDP2}_fsdp_collectives.py", "foreach_all_gather_copy_out"): _ALL_GATHER,
+    (f"{_FSDP2}_fsdp_collectives.py", "foreach_reduce"): _REDUCE_SCATTER,
+    (f"{_FSDP1}_flat_param.py", "_alloc_padded_unsharded_flat_param"): _GATHERED,
+    (f"{_FSDP1}_flat_param.py", "_use_low_precision_shard"): _ALL_GATHER,
+    (f"{_FSDP1}_flat_param.py", "_all_gather_flat_param"): _ALL_GATHER,
+    (f"{_FSDP1}_runtime_utils.py", "_reduce_grad"): _REDUCE_SCATTER,
+    ("torch/distributed/pipelining/_utils.py", "_make_tensor_from_meta"): _PIPELINE,
+    ("torch/distributed/pipelining/stage.py", "_make_tensor_from_meta"): _PIPELINE,
+    ("torch/_inductor/select_algorithm.py", "benchmark_choices"): _AUTOTUNING,
+    ("torch/_inductor/select_algorithm.py", "benchmark"): _AUTOTUNING,
+    ("torch/_inductor/select_algorithm.py", "benchmark_example_value"): _AUTOTUNING,
+    ("torch/_inductor/runtime/benchmarking.py", ""): _AUTOTUNING,
+    ("torch/_inductor/fx_passes/pad_mm.py", ""): _AUTOTUNING,
+    ("triton/testing.py", ""): _AUTOTUNING,
+    ("torch/_dynamo/convert_frame.py", ""): (MemoryKind.OTHER, "compilation"),
+}
+# C++ allocates these, so that the function is the innermost.
+_INNERMOST: dict[tuple[str, str], Allocated] = {
+    ("torch/nn/parallel/distributed.py", "_ddp_init_helper"): _BUCKETS,
+    ("torch/nn/parallel/distributed.py", "_pre_forward"): _BUCKETS,
+}
+
+
+def allocated_by(stack: Sequence[StackFrame]) -> Allocated | None:
+    """Return what torch allocated for itself; ``None`` for the program's own.
+
+    Args:
+        stack: the frames, innermost first.
+    """
+    inner = _of(stack[0], _INNERMOST) if stack else None
+    return inner or next(filter(None, (_of(each, _AROUND) for each in stack)), None)
+
+
+def _of(frame: StackFrame, table: dict[tuple[str, str], Allocated]) -> Allocated | None:
+    return next(
+        (
+            allocated
+            for (file, function), allocated in table.items()
+            if frame.file.endswith(file) and function in ("", frame.function)
+        ),
+        None,
+    )

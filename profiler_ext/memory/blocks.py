@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 import numpy as np
 
 from profiler_ext.kineto.names import owners_reading
 from profiler_ext.records.analysis import Step
 from profiler_ext.records.events import Events, flag_rows
-from profiler_ext.records.memory import CPU, NO_STACK, MemoryRecord, OwnerKind, Owners
+from profiler_ext.records.memory import (
+    AT_END,
+    CPU,
+    NO_STACK,
+    Holders,
+    LifeEvidence,
+    MemoryRecord,
+    OwnerKind,
+    Owners,
+    SavedTensors,
+)
 
 BEFORE, NEVER = -(1 << 62), 1 << 62
 _FIRST_READING = 0
@@ -23,6 +34,26 @@ class Owner:
 
     kind: OwnerKind
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedBy:
+    """A node of autograd that held a block when a backward began."""
+
+    time_ns: int
+    node: str
+    number: int  # autograd's sequence number
+    attribute: str
+    # How many tensors it holds with and without a check of their versions, if a graph's
+    counts: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBy:
+    """A variable, attribute or container of the program that held a block."""
+
+    name: str
+    evidence: LifeEvidence
 
 
 @dataclass(slots=True, eq=False)
@@ -43,11 +74,22 @@ class Block:
     stack: int = NO_STACK  # of the record
     pool: int = 0
     owners: tuple[Owner, ...] = ()
+    saved_by: tuple[SavedBy, ...] = ()
+    held_by: tuple[HeldBy, ...] = ()
 
     @property
     def is_older(self) -> bool:
         """Whether it was allocated before the recording."""
         return self.born_ns == BEFORE
+
+    def add(self, holder: Owner | SavedBy | HeldBy) -> None:
+        """Add something that held it, once."""
+        if isinstance(holder, Owner) and holder not in self.owners:
+            self.owners = (*self.owners, holder)
+        elif isinstance(holder, SavedBy):
+            self.saved_by = (*self.saved_by, holder)
+        elif isinstance(holder, HeldBy) and holder not in self.held_by:
+            self.held_by = (*self.held_by, holder)
 
     def is_alive(self, time_ns: int) -> bool:
         """Tell whether it is allocated at a time."""
@@ -90,9 +132,10 @@ class Timeline:
 
     def _begin(self, record: MemoryRecord) -> None:
         base = record.base
-        rows = zip(base.device, base.address, base.size_bytes, base.pool, strict=True)
-        for device, address, size_bytes, pool in rows:
-            self._add(Block(device, address, size_bytes, BEFORE, pool=pool))
+        stacks = base.stack or (NO_STACK,) * len(base.device)  # of ``PROFILER_EXT_MEMORY=oom``
+        rows = zip(base.device, base.address, base.size_bytes, base.pool, stacks, strict=True)
+        for device, address, size_bytes, pool, stack in rows:
+            self._add(Block(device, address, size_bytes, BEFORE, stack=stack, pool=pool))
         # The CPU's allocator keeps no list: there the base is what Python holds.
         owners = record.owners
         held = zip(owners.reading, owners.device, owners.address, owners.size_bytes, strict=True)
@@ -133,20 +176,16 @@ class Timeline:
 
     def _hold(self, record: MemoryRecord, events: Events) -> None:
         """Give each block those that held it at a reading."""
+        moments = {_FIRST_READING: BEFORE, AT_END: NEVER - 1, **_moments(events)}
         by_address: dict[tuple[int, int], list[Block]] = defaultdict(list)
         for block in self.blocks:
             by_address[block.device, block.address].append(block)
-        moments = {_FIRST_READING: BEFORE, **_moments(events)}
-        owners = record.owners
-        rows = zip(
-            owners.reading, owners.kind, owners.name, owners.device, owners.address, strict=True
-        )
-        for reading, kind, name, device, address in rows:
-            if reading in moments:
-                for block in by_address[device, address]:
-                    owner = Owner(kind, name)
-                    if block.is_alive(moments[reading]) and owner not in block.owners:
-                        block.owners = (*block.owners, owner)
+        found = (*_owned(record.owners), *_saved(record.saved, moments), *_held(record.holders))
+        for holder, reading, device, address in found:
+            moment = moments.get(reading)
+            for block in by_address[device, address]:
+                if moment is not None and block.is_alive(moment):
+                    block.add(holder)
 
     def peak(self, step: Step, device: int) -> Peak:
         """Return the peak of a step on a device."""
@@ -216,6 +255,42 @@ class Stacks:
                 self._next[device] = at + 1
                 return entries[at][2:]
         return NO_STACK, 0
+
+
+_Held = Iterator[tuple[Owner | SavedBy | HeldBy, int, int, int]]
+"""What holds something, at which reading, which device, which address."""
+
+
+def _owned(owners: Owners) -> _Held:
+    places = zip(owners.reading, owners.device, owners.address, strict=True)
+    for kind, name, place in zip(owners.kind, owners.name, places, strict=True):
+        yield Owner(kind, name), *place
+
+
+def _saved(saved: SavedTensors, moments: Mapping[int, int]) -> _Held:
+    counts = Counter(
+        (*pair, name.startswith("saved_tensors["))
+        for *pair, name in zip(saved.reading, saved.number, saved.attribute, strict=True)
+        if name.startswith(("saved_tensors[", "_tensors_no_vc_check["))
+    )
+    places = zip(saved.reading, saved.device, saved.address, strict=True)
+    rows = zip(saved.node, saved.number, saved.attribute, places, strict=True)
+    for node, number, attribute, (reading, device, address) in rows:
+        own = counts[reading, number, True], counts[reading, number, False]
+        found = SavedBy(moments.get(reading, NEVER), node, number, attribute, own)
+        yield found, reading, device, address
+
+
+def _held(holders: Holders) -> _Held:
+    for name, file, function, reading, device, address in zip(
+        *(holders.name, holders.file, holders.function),
+        *(holders.reading, holders.device, holders.address),
+        strict=True,
+    ):
+        is_local = function not in ("", "<module>")
+        where = f" of {function}" if is_local else f" of {PurePath(file).name}" if file else ""
+        evidence = LifeEvidence.VARIABLE if file else LifeEvidence.REFERRER
+        yield HeldBy(f"{name}{where}", evidence), reading, device, address
 
 
 def _moments(events: Events) -> dict[int, int]:

@@ -6,21 +6,26 @@ import gzip
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from profiler_ext.errors import TraceError
 from profiler_ext.file_io import read_regular, replacing
 from profiler_ext.kineto.source import shown
-from profiler_ext.records.memory import MemoryRecord
+from profiler_ext.records.memory import Blocks, MemoryRecord
 from profiler_ext.records.stored import known
 
 FILE_NAME = "memory.json.gz"
 _OF_SESSION = "session.pt.trace.json.gz"
 VERSION = 1
-_MAX_PACKED_BYTES = 256 << 20
+MAX_PACKED_BYTES = 256 << 20
 _MAX_BYTES = 2 << 30
 _LEVEL = 6
+
+
+_ADDED: dict[type, tuple[str, ...]] = {Blocks: ("requested_bytes", "stack")}
+"""The columns that earlier versions leave empty."""
 
 
 class _Stored(msgspec.Struct):
@@ -55,7 +60,7 @@ def read(path: Path, trace_base_ns: int) -> MemoryRecord | None:
         TraceError: It is damaged, of another trace, or of a newer version.
     """
     try:
-        content = _unpacked(read_regular(path, _MAX_PACKED_BYTES))
+        content = unpacked(read_regular(path, MAX_PACKED_BYTES))
         version = msgspec.json.decode(content, type=known(_Version)).version
         if version > VERSION:
             raise TraceError(
@@ -80,7 +85,8 @@ def _unreadable(path: Path, why: str) -> TraceError:
     )
 
 
-def _unpacked(packed: bytes) -> bytes:
+def unpacked(packed: bytes) -> bytes:
+    """Unpack a file; raises OSError or zlib.error."""
     unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
     content = unpacking.decompress(packed, _MAX_BYTES)
     if not unpacking.eof:
@@ -92,12 +98,16 @@ def _problem(record: MemoryRecord, trace_base_ns: int) -> str | None:
     """Return what is wrong with a record, if anything is."""
     if record.trace_base_ns != trace_base_ns:
         return "it is of another trace"
-    tables = (record.events, record.history, record.base, record.end, record.owners)
-    for table in tables:
-        lengths = {len(getattr(table, name)) for name in table.__slots__}
+    tables: tuple[Any, ...] = (record.events, record.history, record.base, record.end)
+    tables = (*tables, record.owners, record.saved, record.holders)
+    for table in (*tables, record.base_segments, record.end_segments, record.awaiting):
+        added = _ADDED.get(type(table), ())
+        columns = {name: len(getattr(table, name)) for name in table.__slots__}
+        lengths = {length for name, length in columns.items() if length or name not in added}
         if len(lengths) > 1:
             return f"columns of {type(table).__name__} have different lengths"
-    numbers = [stack for stack in record.history.stack if not -1 <= stack < len(record.stacks)]
+    named = (*record.history.stack, *record.base.stack, *record.end.stack)
+    numbers = [stack for stack in named if not -1 <= stack < len(record.stacks)]
     if numbers or any(not 0 <= f < len(record.frames) for each in record.stacks for f in each):
         return "it names stacks or frames that it does not have"
     return None

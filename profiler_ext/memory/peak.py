@@ -11,8 +11,10 @@ from profiler_ext.attribution.trace.launches import find_launches
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.kineto.classify import is_copy
 from profiler_ext.kineto.communication import is_communication
-from profiler_ext.memory.births import Birth, Births
+from profiler_ext.memory.births import Birth, Births, rounds_to
 from profiler_ext.memory.blocks import NEVER, Block, Owner, Peak, Timeline, peaks
+from profiler_ext.memory.lives import Life, Lives, Moment
+from profiler_ext.memory.reserved import graph_pool, rounding_at, unused_at
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Device
 from profiler_ext.records.memory import (
@@ -21,6 +23,7 @@ from profiler_ext.records.memory import (
     MemoryKind,
     MemoryRecord,
     OwnerKind,
+    UnusedRow,
 )
 from profiler_ext.records.vocabulary import Phase
 
@@ -29,9 +32,11 @@ _HELD = (
     (OwnerKind.GRADIENT, MemoryKind.GRADIENTS),
     (OwnerKind.OPTIMIZER_STATE, MemoryKind.OPTIMIZER),
     (OwnerKind.BUFFER, MemoryKind.BUFFERS),
+    (OwnerKind.BUCKET, MemoryKind.COMMUNICATION),
 )
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 _NO_PLACE = Place()
+_NO_LIFE = Life()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class AliveBlock:
     buffer: str = ""  # the wrapper's name
     evidence: BirthEvidence | None = None
     lifetime_ns: int | None = None  # unless it is older, or outlives the recording
+    life: Life = _NO_LIFE  # why it is still allocated
 
     @property
     def has_source(self) -> bool:
@@ -62,6 +68,9 @@ class StepPeak:
     peak_bytes: int
     place: Place  # of the allocation that made the peak
     blocks: tuple[AliveBlock, ...]
+    # What else the device has in use then; ``None`` where the segments were not recorded
+    unused: tuple[UnusedRow, ...] | None = None
+    rounding_bytes: int | None = None  # of the blocks, where the allocator told it
 
 
 def peaks_of(analysis: Analysis) -> tuple[StepPeak, ...]:
@@ -99,15 +108,28 @@ def _peaks(analysis: Analysis, record: MemoryRecord) -> tuple[StepPeak, ...]:
     blocks = list({id(each): each for peak in found for each in peak.blocks}.values())
     of_blocks = births.of(blocks, timeline.blocks)
     born = {id(block): birth for block, birth in zip(blocks, of_blocks, strict=True)}
-    kinds = _Kinds(births)
-    return tuple(_step_peak(each, born, kinds) for each in found)
+    kinds, lives = _Kinds(births), Lives(births, blocks)
+    return tuple(
+        replace(
+            _step_peak(each, born, kinds, lives),
+            unused=unused_at(record, each),
+            rounding_bytes=rounding_at(record, each),
+        )
+        for each in found
+    )
 
 
-def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds) -> StepPeak:
-    alive = [kinds.alive(each, born[id(each)]) for each in peak.blocks]
+def _step_peak(peak: Peak, born: dict[int, Birth], kinds: _Kinds, lives: Lives) -> StepPeak:
+    last = next((each for each in peak.blocks if each.born_ns == peak.time_ns), None)
+    at = Moment(peak.time_ns)
+    if last is not None:
+        at = Moment(peak.time_ns, born[id(last)].marker, born[id(last)].site)
+    alive = []
+    for block in peak.blocks:
+        one = kinds.alive(block, born[id(block)])
+        alive.append(replace(one, life=lives.of(block, born[id(block)], one.kind, at)))
     if peak.unseen_bytes:
         alive.append(AliveBlock(MemoryKind.OTHER, peak.unseen_bytes, Place(gap=MemoryGap.UNSEEN)))
-    last = next((each for each in peak.blocks if each.born_ns == peak.time_ns), None)
     place = _NO_PLACE if last is None else born[id(last)].place
     return StepPeak(peak.step, peak.device, peak.peak_bytes, place, tuple(alive))
 
@@ -140,7 +162,9 @@ class _Kinds:
         """Return a block with its kind and the name of what holds it."""
         if self._is_of_cublas(block):
             return _cublas_block(block.size_bytes, birth.place)
-        kind, owners = self._kind(block, birth), _named(block.owners)
+        owners = _named(block.owners)
+        library = None if owners else self._births.library(block)
+        kind = library[0] if library else self._kind(block, birth)
         place = birth.place
         if block.is_older and (owners or block.owners):
             place = replace(place, gap=MemoryGap.HELD_BY_NAME)
@@ -152,32 +176,47 @@ class _Kinds:
             kind,
             block.size_bytes,
             place,
-            _names(owners or block.owners),
+            library[1] if library else _names(owners or block.owners) or self._pool(block),
             birth.kernel,
             birth.buffer,
             BirthEvidence.OWNER if block.is_older and block.owners else birth.evidence,
             block.freed_ns - block.born_ns if is_bounded else None,
         )
 
+    def _pool(self, block: Block) -> str:
+        return graph_pool(self._births.record, block.pool)
+
     def _kind(self, block: Block, birth: Birth) -> MemoryKind:
         held = {each.kind for each in block.owners}
         for owner, kind in _HELD:
             if owner in held:
                 return kind
-        if block.pool > 0:
+        if self._pool(block):
             return MemoryKind.GRAPH_POOLS
         if is_communication(birth.place.aten_op or ""):
             return MemoryKind.COMMUNICATION
         if block.is_older:
-            return MemoryKind.OTHER
+            return MemoryKind.BATCH if block.saved_by else MemoryKind.OTHER
         if birth.is_workspace or self._is_scratch(block, birth):
             return MemoryKind.WORKSPACES
-        return self._kind_by_life(block, birth)
+        kind = self._kind_by_life(block, birth)
+        if kind is MemoryKind.OTHER and block.saved_by:
+            return MemoryKind.SAVED if birth.place.phase is Phase.FORWARD else MemoryKind.BATCH
+        # Inductor computes in the forward what torch calls a part of the backward.
+        is_saved = self._is_saved(birth) and kind in (MemoryKind.OTHER, MemoryKind.TEMPORARIES)
+        return MemoryKind.SAVED if is_saved else kind
+
+    def _is_saved(self, birth: Birth) -> bool:
+        """Tell whether a compiled forward hands a block to its backward."""
+        graph, values = birth.place.graph, self._births.values
+        return graph is not None and any(values.is_saved(graph, each) for each in birth.buffers)
 
     def _is_of_cublas(self, block: Block) -> bool:
         """Tell whether a block has the size of a cuBLAS workspace, and no tensor holds it."""
         is_held = bool(block.owners) or not block.is_older or block.pool != 0
-        return not is_held and self._workspace_bytes.get(block.device) == block.size_bytes
+        return not is_held and rounds_to(
+            self._workspace_bytes.get(block.device, block.size_bytes + 1), block.size_bytes
+        )
 
     def _is_scratch(self, block: Block, birth: Birth) -> bool:
         """Tell whether the op that allocated it itself frees it before it has returned."""
@@ -187,7 +226,7 @@ class _Kinds:
         return block.freed_ns <= self._events.end_at(row)
 
     def _kind_by_life(self, block: Block, birth: Birth) -> MemoryKind:
-        phase, row = birth.place.phase, self._row_of_free(block)
+        phase, row = birth.place.phase, self._births.row_of_free(block)
         in_engine = row != NO_ROW and self._enclosing.engine[row] != NO_ROW
         if phase is Phase.FORWARD:
             if in_engine:
@@ -204,11 +243,6 @@ class _Kinds:
         if phase is Phase.OTHER and self._is_copied(birth.row):
             return MemoryKind.BATCH
         return MemoryKind.OTHER
-
-    def _row_of_free(self, block: Block) -> int:
-        if block.freed_ns == NEVER:
-            return NO_ROW
-        return self._births.rows.at(block.freed_on, block.freed_ns)
 
     def _is_copied(self, row: int) -> bool:
         parent = self._births.nesting.parent
@@ -231,12 +265,18 @@ _KIB = 1 << 10
 
 
 def _workspace_bytes(device: Device) -> int:
+    return workspace_bytes(dict(device.properties).get("computeMajor", ""))
+
+
+def workspace_bytes(major: str) -> int:
     """Return the size of a cuBLAS workspace, unless the program sets another.
 
     Source: ``aten/src/ATen/cuda/CUDABlas.cpp`` and ``CublasHandlePool.cpp``,
     ``parseChosenWorkspaceSize``.
+
+    Args:
+        major: the first number of the device's compute capability.
     """
-    major = dict(device.properties).get("computeMajor", "")
     return 8 * 4096 * _KIB if major in ("9", "10") else (2 * 4096 + 8 * 16) * _KIB
 
 

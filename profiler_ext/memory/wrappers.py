@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _EMPTY = "empty_strided"
+_BENCHMARKS = ("get_args", "benchmark_compiled_module")
 ITEM_BYTES = {
     "float64": 8, "int64": 8, "complex64": 8, "uint64": 8, "complex128": 16,
     "float32": 4, "int32": 4, "uint32": 4,
@@ -34,6 +35,15 @@ class Statement:
         return self.allocates and self.variables[0].startswith("workspace")
 
 
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A buffer that is in the memory of another one."""
+
+    name: str
+    of: str
+    is_reuse: bool  # memory planning gave it the memory, as the other is not read any more
+
+
 class Wrapper:
     """The statements of a generated module."""
 
@@ -46,6 +56,9 @@ class Wrapper:
         self.statements = [s for each in functions for s in _statements(each.name, each.body)]
         call = next((each for each in functions if each.name == "call"), None)
         # The names that it takes, and what it returns: a name, or nothing for a constant.
+        # What is used of arguments and buffers, apart from checks of their sizes
+        self.used = frozenset(name for each in functions for name in _used(each))
+        self.aliases = [*_aliases(functions, text.splitlines())]
         self.arguments = [] if call is None else _arguments(call)
         self.returned = [] if call is None else _returned(call)
 
@@ -81,8 +94,10 @@ class Wrapper:
         return own if is_same and len(own) == len(sizes_bytes) else None
 
 
-def saved_values(forward: Wrapper, backward: Wrapper, inputs: Container[str]) -> dict[str, str]:
-    """Return the node in each buffer that a forward saves, by the name that its backward gives it.
+def saved_values(
+    forward: Wrapper, backward: Wrapper, inputs: Container[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the nodes in each buffer that a forward saves, by the names that its backward has.
 
     A forward returns last what it saves, in the order in which the backward takes it, before the
     gradients. Nothing where the inputs that both name do not agree in that.
@@ -99,11 +114,11 @@ def saved_values(forward: Wrapper, backward: Wrapper, inputs: Container[str]) ->
     shared = [pair for pair in pairs if pair[0] in inputs or pair[1] in inputs]
     if not shared or any(ours != theirs for ours, theirs in shared):
         return {}
-    buffers: dict[str, set[str]] = {}
+    buffers: dict[str, dict[str, None]] = {}
     for buffer, node in pairs:
         if buffer and buffer not in inputs:
-            buffers.setdefault(buffer, set()).add(node)
-    return {buffer: nodes.pop() for buffer, nodes in buffers.items() if len(nodes) == 1}
+            buffers.setdefault(buffer, {})[node] = None
+    return {buffer: tuple(nodes) for buffer, nodes in buffers.items()}
 
 
 def _arguments(call: ast.FunctionDef) -> list[str]:
@@ -128,6 +143,29 @@ def _first_name(value: ast.expr) -> str:
     if isinstance(value, ast.Call) and value.args:
         value = value.args[0]
     return value.id if isinstance(value, ast.Name) else ""
+
+
+def _used(function: ast.FunctionDef) -> Iterator[str]:
+    """Yield the names that a wrapper's function uses; not those of the module's own benchmark."""
+    todo: list[ast.AST] = [] if function.name.startswith(_BENCHMARKS) else [*function.body]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, ast.Call) and ast.unparse(each.func).startswith("assert_"):
+            continue
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
+            yield each.id
+        todo += ast.iter_child_nodes(each)
+
+
+def _aliases(functions: Sequence[ast.FunctionDef], lines: Sequence[str]) -> Iterator[Alias]:
+    """Yield those of ``buf3 = buf1; del buf1  # reuse``, and of views of buffers."""
+    assigned = [e for f in functions for e in ast.walk(f) if isinstance(e, ast.Assign)]
+    for each in sorted(assigned, key=lambda each: each.lineno):
+        called = each.value.func if isinstance(each.value, ast.Call) else None
+        is_view = isinstance(called, ast.Name) and called.id == "reinterpret_tensor"
+        name, of = each.targets[0], _first_name(each.value)
+        if isinstance(name, ast.Name) and of and (is_view or called is None):
+            yield Alias(name.id, of, lines[each.lineno - 1].endswith("# reuse"))
 
 
 def _statements(function: str, body: Sequence[ast.stmt]) -> Iterator[Statement]:

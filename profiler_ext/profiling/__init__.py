@@ -8,3 +8,5 @@ from typing import Final
 # between give the step time without profiling: findings need three for a median.
 DEFAULT_SKIPPED_STEPS: Final = 5
 DEFAULT_RECORDED_STEPS: Final = 2
+MEMORY_VARIABLE = "PROFILER_EXT_MEMORY"
+"""At ``oom`` in the environment each block has its stack, and running out leaves a report."""

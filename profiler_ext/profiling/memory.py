@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,22 +20,26 @@ import numpy as np
 
 from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.capture.traces.module_paths import held_buffers, held_parameters, join_path
-from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.kineto.names import owners_mark
+from profiler_ext.profiling import holders
 from profiler_ext.records import memory
 from profiler_ext.records.events import Trace
 from profiler_ext.records.memory import AllocatorState, MemoryRecord, OwnerKind, StackFrame
-from profiler_ext.torch_compat import device_memory, process
+from profiler_ext.torch_compat import autograd, device_memory, points, process
+from profiler_ext.torch_compat.patches import installed
 
 MEMORY = "memory"
 """The hook that records memory."""
 _EVENT = b'"[memory]"'
-_ALLOCATED = "active_allocated"
+_ALLOCATED, AWAITING = "active_allocated", "active_awaiting_free"
+OWN = f"{Path(__file__).parents[1]}{os.sep}"
+"""This package's folder: its frames say nothing about the program."""
 Reading = tuple[OwnerKind, str, int, int, int]
 """Kind, name, device, address and bytes."""
 
 
-class _Names:
+class Names:
     """The names of what is known to hold memory, without keeping it alive."""
 
     def __init__(self) -> None:
@@ -77,6 +84,13 @@ class _Names:
             name = what if variable is None else f"{variable}, {what}"
             for place in device_memory.storages(each):
                 yield OwnerKind.TENSOR, name, *place
+
+    @staticmethod
+    def buckets() -> Iterator[Reading]:
+        """Yield the gradient buckets of ``DistributedDataParallel``; not within a backward."""
+        for module in HeldModules.modules():
+            for number, bucket in enumerate(device_memory.buckets_of(module)):
+                yield from _reading(OwnerKind.BUCKET, f"bucket {number}", bucket)
 
     def read(self) -> Iterator[Reading]:
         """Yield who holds which storage now."""
@@ -163,15 +177,19 @@ class RecordedMemory:
 
     guard: Guard
     is_wanted: bool
-    _names: _Names | None = field(default=None, init=False)
+    _names: Names | None = field(default=None, init=False)
     _readings: list[list[Reading]] = field(default_factory=list, init=False)
     _before: list[AllocatorState] = field(default_factory=list, init=False)
     _after: list[AllocatorState] = field(default_factory=list, init=False)
     _base: list[dict[str, Any]] = field(default_factory=list, init=False)
     _end: dict[str, Any] = field(default_factory=dict, init=False)
     _ends: list[tuple[int, int]] = field(default_factory=list, init=False)
+    _pools: list[int] = field(default_factory=list, init=False)
     _missing: list[str] = field(default_factory=list, init=False)
     _has_history: bool = field(default=False, init=False)
+    _saved: list[_SavedRow] = field(default_factory=list, init=False)
+    _holders: list[_HolderRow] = field(default_factory=list, init=False)
+    _hooks: ExitStack = field(default_factory=ExitStack, init=False)
 
     def __post_init__(self) -> None:
         """Watch the steps of optimizers."""
@@ -183,9 +201,14 @@ class RecordedMemory:
         if not self.is_wanted:
             return
         _OPTIMIZER_STEPS.reading = self.guard.callback(MEMORY, self.read_owners)
-        self._missing, self._end = [], {}
-        self._names = names = _Names()
-        self._readings = [[*names.read(), *names.others]]
+        self._missing, self._end, self._saved, self._holders = [], {}, [], []
+        if (why := points.BACKWARD_RUN.problem()) is None:
+            hooks = [(points.BACKWARD_RUN, self._before_backward)]
+            self._hooks.enter_context(installed(hooks, self.guard, lasting=True))
+        else:
+            self._missing.append(why)
+        self._names = names = Names()
+        self._readings = [[*names.read(), *names.others, *names.buckets()]]
         names.others = []
         if device_memory.uses_cuda():
             self._before = _states()
@@ -197,18 +220,46 @@ class RecordedMemory:
                 self._missing.append(why)
             if device_memory.lists_blocks():
                 self._base = device_memory.snapshot()["segments"]
+                self._pools = graph_pools()
 
     def read_owners(self, *_: Any) -> None:
         """Read who holds which storage, at a mark in the trace."""
         if self._names is not None and process.profiler_is_on():
             with process.recording(owners_mark(len(self._readings))):
+                self._holders += _held(len(self._readings), holders.variables())
                 self._readings.append([*self._names.read()])
+
+    def _before_backward(self, call: Observed) -> Observation:
+        """Read what autograd and the program's variables hold."""
+        is_on = self._names is not None and process.profiler_is_on()
+        if is_on and not _is_traced(call["t_outputs"]):
+            number = len(self._readings)
+            with process.recording(owners_mark(number)):
+                self._readings.append([])
+                self._saved += _saved(number, call["t_outputs"])
+                self._holders += _held(number, holders.variables())
+        yield from ()
+
+    def _read_survivors(self) -> None:
+        """Read what holds the tensors that are left when the last step is over."""
+        self._holders += _held(memory.AT_END, holders.attributes())
+        known = {(device, address) for *_, device, address in self._holders}
+        known |= {(each[2], each[3]) for each in self._names.read()} if self._names else set()
+        unknown = {
+            id(tensor): size_bytes
+            for tensor in device_memory.alive()[0]
+            for device, address, size_bytes in device_memory.storages(tensor)
+            if (device, address) not in known
+        }
+        largest = holders.Referrers(sorted(unknown, key=lambda each: -unknown[each]))
+        self._holders += _held(memory.AT_END, largest.found())
 
     def end(self) -> None:
         """End the recording."""
         if self._names is not None:
             self._names.cpu.stop()
             self._ends = self._names.cpu.ends
+            self.guard.run(MEMORY, self._read_survivors)
         self._names = None
         try:
             if self._has_history:
@@ -220,6 +271,7 @@ class RecordedMemory:
     def leave(self) -> None:
         """Record nothing any more."""
         self._names = None
+        self._hooks.close()
         if self.is_wanted:
             _OPTIMIZER_STEPS.reading = None
         if self._has_history:
@@ -230,23 +282,55 @@ class RecordedMemory:
         """Return the record that belongs to a trace; once."""
         if not self._readings:
             return None
-        frames = _Stacks()
+        frames = Stacks()
         missing = list(self._missing)
         made = MemoryRecord(
             trace_base_ns=trace.base_ns,
             events=_events(trace, missing, self._ends),
             history=_history(self._end.get("device_traces", ()), frames, missing),
-            frames=tuple(frames.frames),
-            stacks=tuple(frames.stacks),
-            base=_blocks(self._base),
-            end=_blocks(self._end.get("segments", ())),
-            owners=_owners(self._readings),
+            base=blocks_of(self._base, frames),
+            end=blocks_of(self._end.get("segments", ()), frames),
+            base_segments=segments_of(self._base),
+            end_segments=segments_of(self._end.get("segments", ())),
+            awaiting=blocks_of(self._base, frames, AWAITING),
+            graph_pools=tuple(self._pools),
+            owners=owners_of(self._readings),
+            saved=memory.SavedTensors(*_columns(self._saved)),
+            holders=memory.Holders(*_columns(self._holders)),
             before=tuple(self._before),
             after=tuple(self._after),
             missing=tuple(missing),
         )
+        made = replace(made, frames=tuple(frames.frames), stacks=tuple(frames.stacks))
         self._readings, self._base, self._end, self._ends = [], [], {}, []
+        self._saved, self._holders = [], []
         return made
+
+
+_SavedRow = tuple[int, str, int, str, int, int]
+_HolderRow = tuple[int, str, str, int, str, int, int]
+
+
+def _is_traced(outputs: Iterable[Any]) -> bool:
+    """Tell whether a compiler traces a backward, whose tensors have no memory."""
+    tensors = [each for each in outputs if device_memory.is_tensor(each)]
+    return bool(tensors) and not any(True for t in tensors for _ in device_memory.storages(t))
+
+
+def _saved(reading: int, outputs: Iterable[Any]) -> Iterator[_SavedRow]:
+    for node, attribute, tensor in autograd.saved_tensors(autograd.nodes_of(outputs)):
+        for device, address, _ in device_memory.storages(tensor):
+            yield reading, node.name, node.number, attribute, device, address
+
+
+def _held(reading: int, found: Iterable[holders.Holder]) -> Iterator[_HolderRow]:
+    for name, tensor, file, line, function in found:
+        for device, address, _ in device_memory.storages(tensor):
+            yield reading, name, file, line, function, device, address
+
+
+def _columns(rows: list[Any]) -> Iterator[tuple[Any, ...]]:
+    return map(tuple, zip(*rows, strict=True))
 
 
 def _states() -> list[AllocatorState]:
@@ -297,14 +381,20 @@ def _events(
     )
 
 
-class _Stacks:
+class Stacks:
+    """The stacks of a snapshot, each once."""
+
     def __init__(self) -> None:
         self.frames: dict[StackFrame, int] = {}
         self.stacks: dict[tuple[int, ...], int] = {}
 
     def index(self, frames: Iterable[dict[str, Any]]) -> int:
         """Return the number of a stack, which may be new."""
-        named = [StackFrame(each["filename"], each["line"], each["name"]) for each in frames]
+        named = [
+            StackFrame(each["filename"], each["line"], each["name"])
+            for each in frames
+            if not each["filename"].startswith(OWN)
+        ]
         if not named:
             return memory.NO_STACK
         stack = tuple(self.frames.setdefault(each, len(self.frames)) for each in named)
@@ -312,7 +402,7 @@ class _Stacks:
 
 
 def _history(
-    traces: Iterable[list[dict[str, Any]]], stacks: _Stacks, missing: list[str]
+    traces: Iterable[list[dict[str, Any]]], stacks: Stacks, missing: list[str]
 ) -> memory.AllocatorHistory:
     rows: list[tuple[Any, ...]] = []
     for device, entries in enumerate(traces):
@@ -344,7 +434,15 @@ def _pool(number: Any) -> int:
     return int(graph) or -int(program)
 
 
-def _blocks(segments: Iterable[dict[str, Any]]) -> memory.Blocks:
+def graph_pools() -> list[int]:
+    """Return the pools that are known to be of torch.compile's CUDA graphs."""
+    return [_pool(each) for each in device_memory.pools_of_compiled_graphs()]
+
+
+def blocks_of(
+    segments: Iterable[dict[str, Any]], stacks: Stacks, state: str = _ALLOCATED
+) -> memory.Blocks:
+    """Return the blocks in a state of a snapshot's segments."""
     rows = [
         (
             segment["device"],
@@ -352,14 +450,32 @@ def _blocks(segments: Iterable[dict[str, Any]]) -> memory.Blocks:
             block["size"],
             segment["stream"],
             _pool(segment.get("segment_pool_id")),
+            block.get("requested_size", block["size"]),
+            stacks.index(block.get("frames", ())),
         )
         for segment in segments
         for block in segment["blocks"]
-        if block["state"] == _ALLOCATED
+        if block["state"] == state
     ]
     return memory.Blocks(*map(tuple, zip(*rows, strict=True))) if rows else memory.Blocks()
 
 
-def _owners(readings: list[list[Reading]]) -> memory.Owners:
+def segments_of(segments: Iterable[dict[str, Any]]) -> memory.Segments:
+    """Return the columns of a snapshot's segments."""
+    rows = [
+        (
+            each["device"],
+            each["address"],
+            each["total_size"],
+            each["stream"],
+            _pool(each.get("segment_pool_id")),
+        )
+        for each in segments
+    ]
+    return memory.Segments(*map(tuple, zip(*rows, strict=True))) if rows else memory.Segments()
+
+
+def owners_of(readings: list[list[Reading]]) -> memory.Owners:
+    """Return the columns of readings."""
     rows = [(number, *each) for number, reading in enumerate(readings) for each in reading]
     return memory.Owners(*map(tuple, zip(*rows, strict=True))) if rows else memory.Owners()

@@ -16,6 +16,7 @@ from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import UntestedTorchWarning
 from profiler_ext.file_io import temporary_folder
 from profiler_ext.isolation.locks import Lock
+from profiler_ext.profiling import MEMORY_VARIABLE
 from profiler_ext.profiling.captured_graphs import LEARN_VARIABLE, CapturedGraphs, CaptureProfile
 from profiler_ext.records.provenance import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat import behaviour, process
@@ -120,8 +121,20 @@ def enable(
             _captured.is_wanted = _capture.learns
         if _capture.capability_error is not None:
             raise _capture.capability_error
+    if is_new:
+        watch_memory()
     if is_new and (untested := behaviour.untested_version()) is not None:
         warnings.warn(untested, UntestedTorchWarning, stacklevel=2)
+
+
+def watch_memory() -> None:
+    """Write a report where memory runs out, if the environment asks for it."""
+    if os.environ.get(MEMORY_VARIABLE):
+        # Few processes ask for it, and it imports what prints.
+        from profiler_ext.profiling import out_of_memory
+
+        if out_of_memory.is_requested():
+            out_of_memory.REPORTS.watch(graphs, stacks=True)
 
 
 def complete() -> None:

@@ -12,6 +12,8 @@ from profiler_ext.records.vocabulary import Term
 
 CPU = -1
 NO_STACK = -1
+AT_END = -1
+"""The reading of holders after the last event of a recording."""
 Column = tuple[int, ...]
 
 
@@ -22,6 +24,8 @@ class OwnerKind(Term, page="words.md", title="owner of memory", columns=()):
     GRADIENT = ("gradient", "gradient", "is the gradient of a parameter")
     OPTIMIZER_STATE = ("optimizer_state", "optimizer state", "is in an optimizer's state")
     BUFFER = ("buffer", "buffer", "is a buffer of a module")
+    BUCKET = ("bucket", "bucket", "is a gradient bucket of DistributedDataParallel")
+    SAVED = ("saved", "saved by autograd", "is held by a node of autograd for its backward")
     TENSOR = ("tensor", "tensor", "is another tensor that Python held when the recording began")
 
 
@@ -35,7 +39,8 @@ class MemoryKind(Term, page="words.md", title="memory", columns=("by_memory.kind
     SAVED = (
         "saved_activations",
         "saved activations",
-        "was allocated in the forward and is freed in the backward, which needs it",
+        "was allocated in the forward and is freed in the backward, which needs it, or was saved "
+        "for it",
     )
     TEMPORARIES = (
         "temporaries",
@@ -48,12 +53,22 @@ class MemoryKind(Term, page="words.md", title="memory", columns=("by_memory.kind
         "is scratch memory of a library or a kernel: it is freed before the op has returned, or "
         "Inductor names it a workspace",
     )
-    COMMUNICATION = ("communication", "communication", "was allocated for a collective")
+    UNSHARDED = (
+        "unsharded_parameters",
+        "unsharded parameters",
+        "holds parameters, or gradients, that FSDP has gathered or not yet reduced",
+    )
+    COMMUNICATION = (
+        "communication",
+        "communication",
+        "was allocated for a collective, or is a bucket of DistributedDataParallel",
+    )
     GRAPH_POOLS = ("graph_pools", "CUDA graph pools", "is in the memory pool of a CUDA graph")
     BATCH = (
         "batch",
         "batch",
-        "was allocated for a copy from the host, outside of forward, backward and optimizer",
+        "was allocated outside of forward, backward and optimizer, for a copy from the host or as "
+        "an input that the forward saves for the backward",
     )
     OTHER = ("other", "other", "is none of these, as far as the recording shows")
 
@@ -76,6 +91,11 @@ class MemoryGap(Term, page="words.md", title="memory gap", columns=("by_memory.g
         "allocated by no op",
         "were allocated outside of any op, at a line that is not known",
     )
+    NO_STACK = (
+        "no_stack",
+        "no Python stack",
+        "were allocated by threads of autograd, or while no stacks were recorded",
+    )
     SEVERAL_VALUES = (
         "several_values",
         "one of several values",
@@ -91,6 +111,42 @@ class MemoryGap(Term, page="words.md", title="memory gap", columns=("by_memory.g
         "counted by the allocator alone",
         "are in the allocator's count, and no block is known of them: a thread allocated them that "
         "the profiler does not record, or the allocator lists no blocks",
+    )
+
+
+class UnusedKind(Term, page="words.md", title="unused memory", columns=()):
+    """What the allocator has reserved and no block in use has, or what is outside of it."""
+
+    FRAGMENTS = (
+        "fragments",
+        "fragments",
+        "is free in segments that have blocks in use",
+    )
+    CACHED = (
+        "cached",
+        "cached segments",
+        "is of segments without a block in use: `torch.cuda.empty_cache()` returns them",
+    )
+    GRAPH_POOLS = (
+        "free_in_graph_pools",
+        "free in CUDA graph pools",
+        "is free in the pools of CUDA graphs, and their replays use it",
+    )
+    AWAITING = (
+        "awaiting_free",
+        "freed, in use by a stream",
+        "was freed by the program, and waits for a stream that it gave the tensor to",
+    )
+    OUTSIDE = (
+        "outside",
+        "outside the allocator",
+        "is in use on the device, by the driver's count, and not reserved by the allocator: the "
+        "CUDA context, NCCL, libraries, other processes",
+    )
+    OTHER_PROCESSES = (
+        "other_processes",
+        "other processes",
+        "is in use on the device by other processes, by NVML's count",
     )
 
 
@@ -113,10 +169,152 @@ class BirthEvidence(Term, page="evidence.md", title="allocation", columns=("by_m
     WORKSPACE_SIZE = (
         "workspace_size",
         "size of a workspace",
-        "has the size that torch gives to a workspace of cuBLAS, is older than the recorded steps, "
-        "and no tensor of Python holds it",
+        "has the size that torch gives to a workspace of cuBLAS, as the allocator rounds it, is "
+        "older than the recorded steps, and no tensor of Python holds it",
     )
     OWNER = ("owner", "owner", "is held by a name that was read in the process")
+    LIBRARY_FRAME = (
+        "library_frame",
+        "function of a library",
+        "was allocated in a function of torch that allocates nothing else, by its Python stack",
+    )
+
+
+class LifeReason(
+    Term, page="words.md", title="why a block lives", columns=("by_memory.life_reason",)
+):
+    """Why a block is still allocated at the peak of a step."""
+
+    OWNER = (
+        "owner",
+        "held by its owner",
+        "is held by the module, optimizer or parameter that its name says, as long as that lives",
+    )
+    LIBRARY = ("library", "held by a library", "is kept by a library's handle for its next calls")
+    SAVED_TENSOR = (
+        "saved_tensor",
+        "saved for the backward",
+        "was saved by autograd for the nodes of the backward that are to come",
+    )
+    COMPUTE_INTENSIVE = (
+        "compute_intensive",
+        "saved: costly to compute",
+        "is saved by a compiled forward, as recomputing is banned: its op is compute intensive",
+    )
+    NOT_RECOMPUTABLE = (
+        "not_recomputable",
+        "saved: not recomputable",
+        "is saved by a compiled forward, as recomputing is banned: its op is none of those that "
+        "the partitioner recomputes",
+    )
+    RANDOM = (
+        "random",
+        "saved: random",
+        "is saved by a compiled forward, as recomputing is banned: its op is random",
+    )
+    REDUCTION = (
+        "reduction",
+        "saved: a reduction",
+        "is saved by a compiled forward, as recomputing is banned: it is much smaller than what it "
+        "is computed from",
+    )
+    MATERIALIZED = (
+        "materialized",
+        "saved: the backward needs it in memory",
+        "is saved by a compiled forward, as recomputing is banned: the backward would have to "
+        "write it to memory",
+    )
+    MUST_SAVE = (
+        "must_save",
+        "saved: MUST_SAVE",
+        "is saved by a compiled forward, as its checkpoint policy is `MUST_SAVE`",
+    )
+    BANNED = (
+        "recompute_banned",
+        "saved: recomputing banned",
+        "is saved by a compiled forward, as the partitioner bans recomputing it for another reason",
+    )
+    MIN_CUT = (
+        "min_cut",
+        "saved: the cheapest to save",
+        "is saved by a compiled forward, as the minimum cut of the joint graph goes through it: it "
+        "could be recomputed, and what that needs is larger",
+    )
+    GRAPH_INPUT = (
+        "graph_input",
+        "saved: an input",
+        "is saved by a compiled forward that took it as an input",
+    )
+    UNREAD = (
+        "unread",
+        "saved, and read by no kernel",
+        "is saved by a compiled forward as a node of its backward takes it, of which no kernel "
+        "reads a value: its shape is enough",
+    )
+    SAVED_BY_GRAPH = (
+        "saved_by_graph",
+        "saved by a compiled forward",
+        "is saved by a compiled forward; why the partitioner chose it was not recorded",
+    )
+    TO_BE_READ = (
+        "to_be_read",
+        "to be read",
+        "is freed when those in `needed_by`, in the same phase, have read it",
+    )
+    OUTPUT = (
+        "output",
+        "output of a graph",
+        "is returned by the call of the compiled graph that runs at the peak",
+    )
+    SCRATCH = ("scratch", "scratch memory", "is freed when the op that allocated it has returned")
+    PYTHON = (
+        "python",
+        "held by Python",
+        "is held by the variable, attribute or container in `held_by`",
+    )
+    GRAPH_POOL = ("graph_pool", "held by a CUDA graph", "is kept by a CUDA graph for its replays")
+
+
+class LifeEvidence(Term, page="evidence.md", title="life", columns=("by_memory.life_evidence",)):
+    """How it is known why a block lives."""
+
+    SAVED_TENSOR = (
+        "saved_tensor",
+        "read of autograd",
+        "is by what the nodes of autograd held when the backward began",
+    )
+    BACKWARD_INPUT = (
+        "backward_input",
+        "input of the backward",
+        "is by the name under which a compiled backward takes what its forward saved",
+    )
+    RELEASED = (
+        "released",
+        "released by a node",
+        "is by the node of autograd that had run when the block was freed",
+    )
+    WRAPPER = (
+        "wrapper",
+        "reads of the wrapper",
+        "is by the buffers that each call site of a generated wrapper reads",
+    )
+    FREED_OUTSIDE = (
+        "freed_outside_ops",
+        "freed outside of ops",
+        "was freed outside of any op and of autograd's engine: Python released it",
+    )
+    FREED_IN_OP = ("freed_in_op", "freed in an op", "is by the op in which the block was freed")
+    VARIABLE = (
+        "variable",
+        "variable that holds it",
+        "is by the variables of the program, as the backward began or a step ended",
+    )
+    REFERRER = (
+        "referrer",
+        "Python's collector",
+        "is by what Python's collector says refers to it, when the recording had ended",
+    )
+    NAME = ("name", "name", "is by the name or the kind of what holds the block")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +341,29 @@ class AllocatorHistory:
     requested_bytes: Column = ()
     stream: Column = ()
     time_us: Column = ()  # wall clock
-    pool: Column = ()  # of CUDA graphs or the program; 0 for the allocator's own
+    # 0 for the allocator's own; above 0 of a CUDA graph; below 0 of the program, or of graphs to
+    # which it is given
+    pool: Column = ()
     stack: Column = ()  # index into ``MemoryRecord.stacks``, or ``NO_STACK``
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """Blocks that were allocated at one moment."""
+
+    device: Column = ()
+    address: Column = ()
+    size_bytes: Column = ()
+    stream: Column = ()
+    pool: Column = ()
+    # Empty where they were not read
+    requested_bytes: Column = ()
+    stack: Column = ()  # index into ``MemoryRecord.stacks``, or ``NO_STACK``
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """What the allocator had reserved at one moment."""
 
     device: Column = ()
     address: Column = ()
@@ -171,6 +385,31 @@ class Owners:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedTensors:
+    """What the nodes of autograd held when a backward began."""
+
+    reading: Column = ()  # its mark in the trace
+    node: tuple[str, ...] = ()  # ``MulBackward0``
+    number: Column = ()  # autograd's sequence number of the node
+    attribute: tuple[str, ...] = ()  # ``self``, ``saved_tensors[2]``, as the node has it
+    device: Column = ()
+    address: Column = ()  # of the storage
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """What of the program's Python held which storage, that has no owner."""
+
+    reading: Column = ()  # ``AT_END`` when the recording had ended
+    name: tuple[str, ...] = ()  # ``losses[3]``
+    file: tuple[str, ...] = ()  # of the frame whose variable it is; empty for others
+    line: Column = ()  # that ran there; 0 for others
+    function: tuple[str, ...] = ()
+    device: Column = ()
+    address: Column = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AllocatorState:
     """The counts that a device's allocator keeps."""
 
@@ -178,6 +417,9 @@ class AllocatorState:
     allocated_bytes: int
     peak_allocated_bytes: int  # since the program last reset it
     reserved_bytes: int
+    # By the driver, of all processes; 0 where it was not read
+    device_used_bytes: int = 0
+    device_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +442,81 @@ class MemoryRecord:
     stacks: tuple[Column, ...] = ()  # indices of frames, innermost first
     base: Blocks = Blocks()  # when the recording began
     end: Blocks = Blocks()  # when it ended
+    base_segments: Segments = Segments()
+    end_segments: Segments = Segments()
+    graph_pools: Column = ()  # those that are known to be of torch.compile's CUDA graphs
+    awaiting: Blocks = Blocks()  # freed when it began, and a stream may still have used them
     owners: Owners = Owners()
+    saved: SavedTensors = SavedTensors()
+    holders: Holders = Holders()
     before: tuple[AllocatorState, ...] = ()
     after: tuple[AllocatorState, ...] = ()
     missing: tuple[str, ...] = ()  # what could not be recorded, in words
+
+
+@dataclass(frozen=True, slots=True)
+class AliveRow:
+    """What was alive when memory ran out, of one kind, line and owner."""
+
+    kind: MemoryKind
+    size_bytes: int
+    requested_bytes: int  # of it, before the allocator rounded up
+    blocks: int
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
+    module: str | None = None
+    kernel: str | None = None
+    owner: str | None = None
+    evidence: BirthEvidence | None = None
+    gap: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedRow:
+    """Memory of a device that no block in use has."""
+
+    kind: UnusedKind
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAllocation:
+    """The allocation that failed, and where."""
+
+    device: int
+    requested_bytes: int
+    largest_free_bytes: int  # the largest block that the allocator had free for it
+    stack: tuple[StackFrame, ...]  # of its thread, innermost first
+    purpose: str = ""  # what torch asks it for, where it is not the program's own
+    caller: tuple[StackFrame, ...] = ()  # of the main thread, if it is another
+    autograd_node: str = ""  # the node whose backward it is in
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
+    module: str | None = None
+    kernel: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """What was alive on a device when an allocation failed.
+
+    The rows add up to what the allocator had allocated, those and the unused ones to what it had
+    reserved; without those outside of it.
+    """
+
+    time_ns: int  # wall clock
+    process: int
+    rank: int
+    number: int  # of this process, from 1
+    failed: FailedAllocation
+    state: AllocatorState
+    alive: tuple[AliveRow, ...]  # the largest first
+    unused: tuple[UnusedRow, ...]
+    command: tuple[str, ...] = ()
+    user_roots: tuple[str, ...] = ()
+    library_roots: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # what could not be told, in words

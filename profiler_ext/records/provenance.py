@@ -159,6 +159,9 @@ class Provenance:
     parameter_inputs: tuple[tuple[int, int, str], ...] | None = None
     intermediates: tuple[Intermediate, ...] = ()  # the buffers between its kernels
     fusion_options: tuple[str, ...] = ()  # the options of Inductor for fusing that were on
+    # Of a forward graph the values of the joint graph that the partitioner saves for the backward,
+    # each with its reason not to recompute it, empty where it may; ``None`` where not observed
+    saved_values: tuple[tuple[str, str], ...] | None = None
 
     @property
     def is_part(self) -> bool:
@@ -205,6 +208,8 @@ class GraphInstance:
     passed_inputs: tuple[PassedInput, ...] = ()
     # Torch's reason for bypassing AOTAutograd's cache, if it did
     autograd_bypass: str | None = None
+    # Torch's reason for not replaying it by CUDA graphs, where that was asked for
+    replay_skipped: str | None = None
     gaps: tuple[Gap, ...] = field(default=())  # what is not known of this instance
     # Of a region compiled by itself, the number of the graph that calls it; such a graph calls its
     # regions in the order of their indices

@@ -314,6 +314,39 @@ class IdleCause(
     )
 
 
+class StepKind(Term, page="words.md", title="step kind", columns=("by_step.step_kind",)):
+    """What a step of inference does, by the shapes of what its model was given."""
+
+    PREFILL = (
+        "prefill",
+        "prefill",
+        "runs the model over prompts, several tokens of each sequence at once",
+        "pad less, cache common prefixes, and split long prompts where decoding waits for them",
+    )
+    DECODE = (
+        "decode",
+        "decode",
+        "runs the model over one token of each sequence, the last that was generated",
+        "CUDA graphs where the CPU is behind; a larger batch where weights are read for few tokens",
+    )
+    SPECULATIVE = (
+        "speculative",
+        "draft and verify",
+        "has the calls of a draft model, and the one that verifies their tokens",
+        "as many drafted tokens as are mostly accepted",
+    )
+    SEQUENCES = (
+        "sequences",
+        "whole sequences",
+        "runs the model over all tokens of its sequences: of a program that decodes nothing",
+    )
+    BETWEEN = (
+        "between",
+        "between calls",
+        "has no call of the model with tokens: what the program does before a prefill",
+    )
+
+
 class FusionBarrier(Term, page="words.md", title="fusion barrier", columns=("fusions.barrier",)):
     """Why two kernels of a graph that pass a buffer on are not one kernel."""
 

@@ -181,8 +181,10 @@ class _Run:
 
     def _start(self) -> None:
         from profiler_ext.profiling import switch
+        from profiler_ext.profiling.out_of_memory import REPORTS
         from profiler_ext.run.recorder import Recorder
 
+        REPORTS.folder, REPORTS.roots = self._kept.folder, _user_roots(self._request.program)
         switch.enable(recompile=self._request.recompile)
         if (capture := switch.current()) is None:
             raise UsageError("capture was switched off while it was starting; run it again")

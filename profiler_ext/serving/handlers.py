@@ -82,9 +82,12 @@ def _list_findings(folders: Folders, call: tools.ListFindings) -> Answer:
 
 
 def _report(folders: Folders, call: tools.ReportTable) -> Answer:
+    session, kind = folders.session(call.session), table_by(call.by)
+    if kind.is_optional:
+        kind.require_rows(session.columns(kind.name))
     return answers.table_answer(
-        folders.session(call.session),
-        table_by(call.by),
+        session,
+        kind,
         call.top,
         call.depth,
         step=call.step,

@@ -47,7 +47,8 @@ class OpenSession(ToolArguments, kw_only=True):
     """Look at a session: what was profiled, what to do first, where the time goes.
 
     Returns the step time breakdown, the gaps in attribution, the findings with most at stake, and
-    the largest phases, source lines, modules, kernels and causes of idle time.
+    the largest phases, source lines, modules, kernels and causes of idle time; and the peak of
+    memory by kind, where it was recorded.
     """
 
     session: _Session
@@ -62,7 +63,11 @@ class ListFindings(ToolArguments, kw_only=True):
 
 
 class ReportTable(ToolArguments, kw_only=True):
-    """Get one table of a session: device time by line, module, kernel, ... or idle time."""
+    """Get one table of a session: device time by line, module, kernel, ... or idle time.
+
+    ``by=memory`` is device memory, where it was recorded: bytes at the peak of each step, and bytes
+    that the step allocates, by line, module, kind and owner.
+    """
 
     session: _Session
     by: Annotated[str, _one_of("which table", BY)] = "line"
@@ -77,8 +82,9 @@ class ReportTable(ToolArguments, kw_only=True):
 class Explain(ToolArguments, kw_only=True):
     """Get all about one source line, module or kernel.
 
-    Its time by phase and step, its kernels, what it is fused with, its roofline, the evidence, its
-    findings and its generated code. A name that means several things is answered with candidates.
+    Its time by phase and step, its kernels, what it is fused with, its roofline, its memory, the
+    evidence, its findings and its generated code. A name that means several things is answered with
+    candidates.
     """
 
     session: _Session
@@ -88,7 +94,7 @@ class Explain(ToolArguments, kw_only=True):
 
 
 class Diff(ToolArguments, kw_only=True):
-    """Compare two sessions: what got slower or quicker, with how sure that is."""
+    """Compare two sessions: what got slower or quicker, with how sure that is, and memory."""
 
     base: Annotated[str, _doc("path of the session from before")]
     head: Annotated[str, _doc("path of the session to compare with it")]

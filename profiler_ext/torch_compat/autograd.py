@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.autograd.graph
 import torch.fx
@@ -157,3 +159,67 @@ def last_sequence_nr() -> int:
 def _current() -> torch.autograd.graph.Node | None:
     node: torch.autograd.graph.Node | None = running_names.CURRENT_NODE.kept()()
     return node
+
+
+def nodes_of(outputs: Iterable[Any]) -> list[torch.autograd.graph.Node]:
+    """Return the nodes at which a backward begins that gets tensors or gradient edges."""
+    nodes = [each.grad_fn if isinstance(each, torch.Tensor) else each.node for each in outputs]
+    return [each for each in nodes if each is not None]
+
+
+class SavedTensor(NamedTuple):
+    """A tensor that a node of autograd holds for its backward."""
+
+    node: AutogradNode
+    attribute: str  # ``self``, ``saved_tensors[2]``, or a name that the program gave it
+    tensor: torch.Tensor
+
+
+def saved_tensors(roots: Iterable[torch.autograd.graph.Node]) -> Iterator[SavedTensor]:
+    """Yield what the nodes of a backward hold.
+
+    It is read packed: to unpack it could recompute or copy it, by the program's hooks. What hooks
+    packed into something else than tensors is left out.
+
+    Source: ``torch/csrc/autograd/init.cpp``, ``SavedTensor.data``; ``python_function.cpp``.
+    """
+    todo = list(roots)
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        named = _named(node)
+        for attribute, tensor in _held_by(node):
+            yield SavedTensor(named, attribute, tensor)
+        following = {to for to, _ in node.next_functions if to is not None} - seen
+        seen |= following
+        todo += following
+
+
+_RAW = "_raw_saved_"
+
+
+@lru_cache(None)
+def _raw_attributes(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(each for each in dir(kind) if each.startswith(_RAW))
+
+
+def _held_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    for name in _raw_attributes(type(node)):  # type: ignore[arg-type]
+        with suppress(RuntimeError):  # they were released, as by an earlier backward
+            raw = getattr(node, name)
+            packed = [each.data for each in raw] if isinstance(raw, tuple) else raw.data
+            prefix = "saved_" if name == f"{_RAW}tensors" else ""
+            yield from _tensors_in(prefix + name.removeprefix(_RAW), packed)
+    # What a ``torch.autograd.Function`` sets on its context
+    for name, value in list(getattr(node, "__dict__", {}).items()):
+        yield from _tensors_in(name, value)
+
+
+def _tensors_in(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield a tensor, or those of a flat list, by name."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, tuple | list):
+        for at, each in enumerate(value):
+            if isinstance(each, torch.Tensor):
+                yield f"{name}[{at}]", each

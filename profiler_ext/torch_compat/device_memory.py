@@ -7,7 +7,10 @@ requested; ``torch/cuda/memory.py``, ``_record_memory_history`` and ``_snapshot`
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -32,12 +35,33 @@ def lists_blocks() -> bool:
     return bool(cuda.get_allocator_backend() == "native")
 
 
+def pools_of_compiled_graphs() -> list[tuple[int, int]]:
+    """Return the ids of the pools of the CUDA graphs that torch.compile recorded in this thread.
+
+    Source: ``torch/_inductor/cudagraph_trees.py``: all graphs of a device share one.
+    """
+    if running_names.TREE_MANAGER.module not in sys.modules:
+        return []
+    get = running_names.TREE_MANAGER.get()
+    with suppress(AssertionError):  # this thread has none
+        managers = [get(device, False) for device in range(torch.cuda.device_count())]
+        return [running_names.POOL_OF_TREES.of(each) for each in managers if each is not None]
+    return []
+
+
+def why_no_blocks() -> str | None:
+    """Return why the allocator's blocks are not known, if so."""
+    cuda: Any = torch.cuda
+    if lists_blocks():
+        return None
+    return f"the CUDA allocator is {cuda.get_allocator_backend()}, which keeps no history"
+
+
 def why_no_history() -> str | None:
     """Return why the allocator's history cannot be recorded, if so."""
-    cuda: Any = torch.cuda
-    if not lists_blocks():
-        return f"the CUDA allocator is {cuda.get_allocator_backend()}, which keeps no history"
-    if running_names.HISTORY_ENABLED.get()():
+    if (why := why_no_blocks()) is not None:
+        return why
+    if not _STACKS.is_on and running_names.HISTORY_ENABLED.get()():
         return "the program records the allocator's history itself"
     return None
 
@@ -50,8 +74,78 @@ def begin_history() -> None:
 
 
 def end_history() -> None:
-    """End it, and drop what it kept."""
+    """End it, and drop what it kept; blocks go on to have their stacks if that was on before."""
     running_names.RECORD_HISTORY.get()(None)
+    if _STACKS.is_on:
+        begin_stacks()
+
+
+class _Stacks:
+    """Whether each block has the stack of its allocation, outside recorded steps too."""
+
+    is_on = False
+
+
+_STACKS = _Stacks()
+
+
+def begin_stacks() -> bool:
+    """Give each block the Python stack of its allocation; not if the program records its own."""
+    if not _STACKS.is_on and (not lists_blocks() or running_names.HISTORY_ENABLED.get()()):
+        return False
+    running_names.RECORD_HISTORY.get()("state", context="state", stacks="python", max_entries=1)
+    _STACKS.is_on = True
+    return True
+
+
+def has_stacks() -> bool:
+    """Tell whether each block has its stack."""
+    return _STACKS.is_on
+
+
+def when_cuda_begins(callback: Callable[[], None]) -> None:
+    """Call back when the program has initialized CUDA, now if it has."""
+    running_names.LAZY_CALL.get()(callback)
+
+
+def observe_out_of_memory(observer: Callable[[int, int, int, int], None]) -> None:
+    """Call back with device, requested, allocated and free bytes where an allocation fails.
+
+    Source: ``c10/cuda/CUDACachingAllocator.cpp``, ``malloc``: it calls back on the thread that
+    allocates, without the allocator's lock, before it raises. An observer stays for the process.
+    """
+    running_names.ATTACH_OBSERVER.get()(observer)
+
+
+def current_autograd_node() -> str:
+    """Return the name of the backward node that this thread runs, if it runs one."""
+    node = running_names.CURRENT_NODE.get()()
+    return "" if node is None else str(node.name())
+
+
+def use_of_device(device: int) -> tuple[int, int]:
+    """Return the free and all bytes of a device, by the driver; the program must use it."""
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    return int(free_bytes), int(total_bytes)
+
+
+def major_capability(device: int) -> str:
+    """Return the first number of a device's compute capability."""
+    return str(torch.cuda.get_device_capability(device)[0])
+
+
+_PROCESS = re.compile(r"process\s+(\d+) uses\s+([\d.]+) MB")
+
+
+def use_of_other_processes(device: int) -> int | None:
+    """Return the bytes that other processes use on a device; ``None`` where NVML does not tell."""
+    cuda: Any = torch.cuda
+    with suppress(Exception):  # NVML's own, of a library that need not be installed
+        found = _PROCESS.findall(cuda.list_gpu_processes(device))
+        if any(int(pid) == os.getpid() for pid, _ in found):
+            others = (float(size) for pid, size in found if int(pid) != os.getpid())
+            return round(sum(others) * (1 << 20))
+    return None
 
 
 def snapshot() -> dict[str, Any]:
@@ -60,19 +154,23 @@ def snapshot() -> dict[str, Any]:
     return taken
 
 
-def counts() -> list[tuple[int, int, int, int]]:
-    """Return each device's index, allocated, peak allocated, and reserved bytes."""
+def counts() -> list[tuple[int, ...]]:
+    """Return of each device: index; allocated, peak, reserved, used and all bytes.
+
+    The last two are the driver's, of devices that the program uses.
+    """
     names = (
         "allocated_bytes.all.current",
         "allocated_bytes.all.peak",
         "reserved_bytes.all.current",
     )
-    result = []
+    result: list[tuple[int, ...]] = []
     for device in range(torch.cuda.device_count()):
         stats: dict[str, Any] = torch.cuda.memory_stats(device)
         if stats:
             allocated, peak, reserved = (int(stats.get(name, 0)) for name in names)
-            result.append((device, allocated, peak, reserved))
+            free, total = use_of_device(device) if reserved else (0, 0)
+            result.append((device, allocated, peak, reserved, total - free, total))
     return result
 
 
@@ -89,11 +187,36 @@ def storages(tensor: torch.Tensor) -> Iterator[tuple[int, int, int]]:
         return
     if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda"):
         return
+    if type(tensor) is not torch.Tensor and running_names.FAKE_TENSOR.is_type_of(tensor):
+        return  # torch warns of a read of its address
     with suppress(RuntimeError, NotImplementedError):  # it has none, as fake tensors
         storage = tensor.untyped_storage()
-        if address := storage.data_ptr():
+        is_fake = storage.device.type == "meta"  # to read its address warns
+        if not is_fake and (address := storage.data_ptr()):
             index = _CPU if tensor.device.type == "cpu" else tensor.device.index or 0
             yield index, address, storage.nbytes()
+
+
+def buckets_of(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Return the buckets of a ``DistributedDataParallel``, nothing of another module.
+
+    Source: ``torch/csrc/distributed/c10d/reducer.cpp``, ``get_grad_buckets``, which makes zeros
+    like each: no other method shows them. Nothing is allocated.
+    """
+    if not isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        return []
+    seen: list[torch.Tensor] = []
+
+    def instead(_: object, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is not torch.ops.aten.zeros_like.default:
+            return function(*args, **(kwargs or {}))
+        seen.append(args[0])
+        return args[0]
+
+    mode = running_names.DISPATCH_MODE.get()
+    with type("Buckets", (mode,), {"__torch_dispatch__": instead})():
+        running_names.BUCKETS_OF_REDUCER.of(module.reducer)()
+    return seen
 
 
 def alive() -> tuple[list[torch.Tensor], list[Any]]:

@@ -95,6 +95,14 @@ JOINT_PASSES = Point(
     "the link from a backward node to its forward node",
     "the joint graph before and after Inductor's passes, and what each of them replaced",
 )
+MIN_CUT_SOLVED = Point(
+    "torch._functorch.partitioners",
+    "solve_min_cut",
+    ("joint_graph", "node_info", "min_cut_options"),
+    "why a compiled forward saves a value for its backward",
+    "the values that the partitioner saves, and those that it may not recompute",
+    is_vital=False,
+)
 TENSORIFY = Point(
     "torch._functorch._aot_autograd.graph_compile",
     "_apply_tensorify_python_scalars",
@@ -284,6 +292,14 @@ RANGE_ENTER, RANGE_EXIT = (
         ("__enter__", "each region that the program marks; with `run --every` and `--slow` only"),
         ("__exit__", "the end of it"),
     )
+)
+BACKWARD_RUN = Point(
+    "torch.autograd",
+    "_engine_run_backward",
+    ("t_outputs",),
+    "which nodes of autograd hold a block of memory (`run --memory`)",
+    "each backward, before it begins; while memory is recorded only",
+    is_vital=False,
 )
 
 

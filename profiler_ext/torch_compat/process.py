@@ -15,7 +15,7 @@ from typing import Any, TypeGuard, cast
 
 import torch
 
-from profiler_ext.torch_compat import points, private
+from profiler_ext.torch_compat import device_memory, points, private
 from profiler_ext.torch_compat.import_hooks import DYNAMO, is_importing
 from profiler_ext.torch_compat.names import artifact_names, running_names
 
@@ -42,10 +42,13 @@ def version() -> str:
 def debug_settings() -> tuple[str, ...]:
     """Return what is on in this process that slows each op, in the order of their usual cost."""
     cuda: Any = torch.cuda
+    keeps_history = cuda.is_initialized() and device_memory.lists_blocks()
+    has_history = keeps_history and bool(running_names.HISTORY_ENABLED.get()())
     is_on = {
         "anomaly detection": torch.is_anomaly_enabled(),
         "CUDA_LAUNCH_BLOCKING": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
-        "memory history": cuda.is_initialized() and bool(running_names.HISTORY_ENABLED.get()()),
+        "memory history": has_history and not device_memory.has_stacks(),
+        "PROFILER_EXT_MEMORY=oom": has_history and device_memory.has_stacks(),
         "TORCH_SHOW_DISPATCH_TRACE": os.environ.get("TORCH_SHOW_DISPATCH_TRACE") is not None,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
@@ -230,6 +233,26 @@ def module_call() -> CodeType:
 def called_module(frame: FrameType) -> Any:
     """Return the called module, from a frame of :func:`module_call`."""
     return running_names.MODULE_CALL.given(frame)
+
+
+def call_arguments(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments that a frame passes on, where it names them as torch's wrappers do."""
+    own = frame.f_locals
+    args, kwargs = own.get("args"), own.get("kwargs")
+    return args if isinstance(args, tuple) else (), kwargs if isinstance(kwargs, dict) else {}
+
+
+def sizes_of(thing: object) -> tuple[int, ...] | None:
+    """Return the sizes of a tensor; ``None`` of anything else, and where they are symbolic."""
+    if not isinstance(thing, torch.Tensor):
+        return None
+    sizes = tuple(torch.Tensor.size(thing))
+    return sizes if all(type(each) is int for each in sizes) else None
+
+
+def is_of_numbers(thing: object) -> bool:
+    """Tell whether something is a tensor of whole numbers, as token ids are."""
+    return isinstance(thing, torch.Tensor) and thing.dtype in (torch.int64, torch.int32)
 
 
 def event_type() -> Any:

@@ -27,6 +27,7 @@ from tests.compiling import capture, expected_gradient, train_once
 
 PACKAGE = str(Path(profiler_ext.__file__).parent)
 ONLY_WHILE_PROFILING = {
+    points.BACKWARD_RUN,
     points.PROFILER_STEP,
     points.PROFILER_STOP,
     points.FRAME_EDGE,

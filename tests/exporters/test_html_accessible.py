@@ -13,7 +13,7 @@ from tests.cases.neutral import SUFFIX
 from tests.exporters.opened import written
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-OPEN = """for (const table of ["#lines", "#kernels", "#modules", ".source"]) {
+OPEN = """for (const table of ["#lines", "#kernels", "#modules", "#memory", ".source"]) {
   document.querySelectorAll(`${table} [aria-expanded=false]`)[0]?.click();
 }"""
 
@@ -34,7 +34,9 @@ def violations(page):
     return [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in found]
 
 
-@pytest.mark.parametrize("name", ["worked/gpt_compiled", "findings/unlike_siblings"])
+@pytest.mark.parametrize(
+    "name", ["worked/gpt_compiled", "findings/unlike_siblings", "memory/gpt_graphs"]
+)
 def test_a_report_has_no_violation(browser, tmp_path, name):
     page, troubles = browser
     page.goto(written(tmp_path, html_text([load(recorded(name)).analysis])))

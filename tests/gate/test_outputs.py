@@ -138,7 +138,7 @@ def test_what_steers_a_workflow_command_is_escaped() -> None:
             0,
             "1 inconclusive, 1 passed of 2",
         ),
-        (["--fail-if", "session_size > +50%"], 0, "191.5 KB -> 193.2 KB, +1.638 KB (+0.9%)"),
+        (["--fail-if", "session_size > +50%"], 0, "187 KiB -> 189 KiB, +1.6 KiB (+0.9%)"),
         (["--fail-if", "device -5%"], 2, "not understood at '-5%' (character 8)"),
         (["--fail-if", "module foo > +5%"], 2, "is of nothing"),
         (["--junit", "x.xml"], 2, "there is none; give one"),

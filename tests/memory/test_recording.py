@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+import torch.distributed as dist
 
 import profiler_ext
 from profiler_ext.errors import TraceError
@@ -24,6 +25,8 @@ from profiler_ext.torch_compat.other_threads import other_threads
 from tests import compiling
 
 BATCH, WIDE, NARROW = 127, 1009, 509
+# Another file may have compiled, and had capture forget it; here nothing is compiled.
+pytestmark = pytest.mark.filterwarnings("ignore::profiler_ext.errors.LateCaptureWarning")
 
 
 def steps(count: int, **options: bool) -> Session:
@@ -155,3 +158,27 @@ def test_a_wrapper_has_the_storages_of_the_tensors_that_it_holds() -> None:
     wrapper = torch.empty(0).as_subclass(Wrapper)
     wrapper.held, wrapper.mesh = torch.ones(6), object()  # type: ignore[attr-defined]
     assert [size for *_, size in device_memory.storages(wrapper)] == [24]
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("is_view", "kind"), [(False, MemoryKind.COMMUNICATION), (True, MemoryKind.GRADIENTS)]
+)
+def test_buckets_of_ddp_are_communication_unless_they_hold_gradients(
+    is_view: bool, kind: MemoryKind, one_rank: None
+) -> None:
+    inner = torch.nn.Linear(64, WIDE)
+    model = torch.nn.parallel.DistributedDataParallel(inner, gradient_as_bucket_view=is_view)
+    schedule = torch.profiler.schedule(wait=2, warmup=1, active=1)
+    with profiler_ext.profile(schedule=schedule, strict=True, memory=True) as prof:
+        for _ in range(4):
+            model(torch.randn(BATCH, 64)).square().mean().backward()
+            prof.step()
+    of_size = [b for b in blocks(prof.session) if b.size_bytes == 4 * (64 * WIDE + WIDE)]
+    assert [each.kind for each in of_size] == [kind]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.memory.wrappers import Wrapper, saved_values
+from profiler_ext.memory.wrappers import Alias, Wrapper, saved_values
 
 FORWARD = """
 class Runner:
@@ -60,9 +60,38 @@ def test_order_counts_only_if_all_sizes_agree() -> None:
 def test_what_a_forward_saves_has_the_backwards_names() -> None:
     forward, backward = Wrapper(FORWARD), Wrapper(BACKWARD)
     inputs = frozenset(forward.arguments)
-    assert saved_values(forward, backward, inputs) == {"buf0": "mm", "buf1": "view_3"}
+    assert saved_values(forward, backward, inputs) == {"buf0": ("mm",), "buf1": ("view_3",)}
     other = Wrapper(BACKWARD.replace("primals_1,", "primals_2,"))
     assert saved_values(forward, other, inputs) == {}
+
+
+REUSES = """
+def call(args):
+    primals_1, mm, tangents_1 = args
+    buf0 = empty_strided_cpu((8, 4), (4, 1), torch.float32)
+    buf1 = reinterpret_tensor(buf0, (4, 8), (8, 1), 0)  # alias
+    extern_kernels.mm(primals_1, mm, out=buf0)
+    buf2 = buf0; del buf0  # reuse
+    buf3 = reinterpret_tensor(mm, (8, 4), (4, 1), 0); del mm  # reuse
+    buf4 = extern_kernels.mm(buf2, buf3)
+    return (buf4,)
+"""
+
+
+def test_names_of_one_memory_are_views_and_reuses() -> None:
+    assert Wrapper(REUSES).aliases == [
+        Alias("buf1", "buf0", is_reuse=False),
+        Alias("buf2", "buf0", is_reuse=True),
+        Alias("buf3", "mm", is_reuse=True),
+    ]
+
+
+def test_what_is_only_checked_is_not_used() -> None:
+    checked = "    assert_size_stride(tangents_1, (8, 4), (4, 1))\n    del tangents_1\n"
+    text = REUSES.replace("    buf0 =", f"{checked}    buf0 =")
+    text += "def benchmark_compiled_module(args):\n    return [tangents_1]\n"
+    used = Wrapper(text).used
+    assert {"primals_1", "mm", "buf0", "buf2"} < used and "tangents_1" not in used
 
 
 def test_text_that_is_no_python_has_no_statements() -> None:

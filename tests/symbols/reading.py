@@ -27,9 +27,17 @@ class Sources:
             return self._text_shape(module, path)
         if "()" in path:
             return self._inner_shape(module, *path.split("()"))
+        if (module, "." in path) == ("torch._C", False) and self._is_bound_in_c(path):
+            return None
         start = (module, self.module(module))
         place, found = functools.reduce(self._member, path.split("."), start)
         return _parameters(found) if _is_function(found) and not self._is_stub(place) else None
+
+    def _is_bound_in_c(self, name: str) -> bool:
+        """Tell whether C++ binds a name that the stubs leave out."""
+        library = self._root / "torch" / "lib" / "libtorch_python.so"
+        is_declared = name in map(_name, _statements(self.module("torch._C")))
+        return not is_declared and library.is_file() and _binds(library, name)
 
     def _text_shape(self, module: str, path: str) -> Shape:
         texts = (n.value for n in ast.walk(self.module(module)) if isinstance(n, ast.Constant))
@@ -131,6 +139,15 @@ def _is_function(node: ast.AST) -> bool:
         return False
     decorators = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
     return decorators.isdisjoint({"property", "cached_property"})
+
+
+def _name(node: ast.stmt) -> str:
+    return getattr(node, "name", "")
+
+
+@functools.cache
+def _binds(library: Path | zipfile.Path, name: str) -> bool:
+    return f"\0{name}\0".encode() in library.read_bytes()
 
 
 def _bound(node: ast.stmt) -> set[str]:

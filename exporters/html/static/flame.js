@@ -14,9 +14,14 @@ function flameTree(phase) {
 }
 
 function growFrames(root, site, place, time) {
+  addAlong(root, frames(site, place), time);
+}
+
+// Add a value to a tree, along a path of frames from the root.
+function addAlong(root, along, time) {
   root.value += time;
   let node = root;
-  for (const step of frames(site, place)) {
+  for (const step of along) {
     const key = `${step.kind} ${step.name}`;
     if (!node.below.has(key)) {
       node.below.set(key, { ...step, value: 0, below: new Map(), path: `${node.path}\n${key}` });
@@ -40,12 +45,13 @@ function frames(site, place) {
   ];
 }
 
-class Flame {
-  constructor(phase, host) {
-    Object.assign(this, { phase, host, name: phaseName(phase) });
+// An icicle: `frames` says what its frames are.
+class Icicle {
+  constructor(name, frames, host) {
+    Object.assign(this, { name, host });
     this.title = element("h3");
     this.box = element("div", { class: "flame", tabindex: "0", role: "application", "aria-roledescription": "flame graph",
-      "aria-label": `${this.name} by module, line and kernel; arrow keys go from frame to frame, Enter zooms, Escape goes back`,
+      "aria-label": `${this.name} by ${frames}; arrow keys go from frame to frame, Enter zooms, Escape goes back`,
       keydown: event => this.key(event) });
     this.about = element("p", { class: "quiet about", role: "status" }, "click a frame to zoom; click the top to go back");
     host.append(this.title, this.box, this.about);
@@ -84,8 +90,8 @@ class Flame {
   }
 
   draw() {
-    this.data = flameTree(this.phase);
-    this.title.textContent = `${this.name}: ${sumText(this.data.value)}${slice.spans > 1 ? ` (${sumWords()})` : ""}`;
+    this.data = this.tree();
+    this.title.textContent = this.heading();
     this.box.replaceChildren();
     this.current = null;
     this.chart = flamegraph.default()
@@ -109,18 +115,49 @@ class Flame {
   }
 
   fill({ data, highlight }) {
-    if (highlight) return "var(--found)";
-    const strength = 100 * FILLS[data.kind];
-    return `color-mix(in oklab, var(--${data.phase ?? PHASES[this.phase]}) ${strength}%, var(--card))`;
+    return highlight ? "var(--found)" : this.color(data);
   }
 
   text({ data }) {
     const part = percentText(data.value, this.data.value);
-    return `${data.name} · ${sumText(data.value)} (${part} of ${this.name})`;
+    return `${data.name} · ${this.amount(data.value)} (${part} of ${this.name})`;
   }
 
   clicked(node) {
     this.tell(node);
+  }
+
+  search(term) {
+    if (term) this.chart?.search(term);
+    else this.chart?.clear();
+  }
+}
+
+// The icicle of a phase's time.
+class Flame extends Icicle {
+  constructor(phase, host) {
+    super(phaseName(phase), "module, line and kernel", host);
+    this.phase = phase;
+  }
+
+  tree() {
+    return flameTree(this.phase);
+  }
+
+  heading() {
+    return `${this.name}: ${sumText(this.data.value)}${slice.spans > 1 ? ` (${sumWords()})` : ""}`;
+  }
+
+  amount(time) {
+    return sumText(time);
+  }
+
+  color(data) {
+    return `color-mix(in oklab, var(--${data.phase ?? PHASES[this.phase]}) ${100 * FILLS[data.kind]}%, var(--card))`;
+  }
+
+  clicked(node) {
+    super.clicked(node);
     if (!Flame.following) this.follow(node.data.path);
   }
 
@@ -137,11 +174,6 @@ class Flame {
     const root = d3.select(this.box).datum();
     const same = root.descendants().find(node => node.data.path === path);
     if (same) this.chart.zoomTo(same);
-  }
-
-  search(term) {
-    if (term) this.chart?.search(term);
-    else this.chart?.clear();
   }
 }
 Flame.all = [];

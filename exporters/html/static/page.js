@@ -1,7 +1,7 @@
 // The page as a whole: the parts in their places, narrowed, and links into them followed.
 
 const host = name => document.querySelector(`#${name} .content`);
-const KINDS = ["line", "module", "kernel", "graph"];
+const KINDS = ["line", "module", "kernel", "graph", "memory"];
 const shown = shownViews();
 let source = null;
 let timeline = null;
@@ -14,6 +14,7 @@ function shownViews() {
     module: { make: () => new ModuleTree(), section: "modules", rows: () => modules, has: (row, name) => row.name === name },
     kernel: { make: kernelsTable, section: "kernels", rows: () => kernels, has: isKernel },
     graph: { make: graphsTable, section: "graphs", rows: () => graphs, has: (row, name) => String(row.at) === name },
+    memory: { make: () => new MemoryView(), section: "memory", rows: () => shown.memory.view.rows, has: (row, name) => [row.owner, row.name].includes(name) },
   };
   const there = Object.entries(every).filter(([, { section }]) => host(section));
   return Object.fromEntries(there.map(([kind, each]) => [kind, { ...each, view: each.make() }]));
@@ -35,6 +36,7 @@ function start() {
   if (sites.length) drawFlames();
   searching = new Search(shown, source);
   document.getElementById("fold")?.addEventListener("change", refresh);
+  shown.memory?.view.start();
   watchChoosers(refresh);
   watchCharts();
   window.addEventListener("hashchange", follow);

@@ -1,7 +1,7 @@
 // What the search looks in: one entry for each file, line with time, module, kernel, graph, line of source and of
 // generated code, by kind, in the order in which hits are listed. Made once, in pieces between other work.
 
-const HIT_WORDS = { file: "file", timed: "line with time", module: "module", kernel: "kernel", graph: "graph",
+const HIT_WORDS = { file: "file", timed: "line with time", module: "module", kernel: "kernel", graph: "graph", memory: "row of memory",
   line: "source line", code: "line of generated code" };
 const PIECE_MS = 8;
 
@@ -31,6 +31,7 @@ function* entriesOf() {
   for (const row of modules) if (row.launches) yield entry("module", `${row.name} ${row.type}`, { named: row.name, row });
   for (const row of byTime(kernels)) yield entry("kernel", row.own === row.name ? row.name : `${row.name} ${row.own}`, { named: row.name, row });
   for (const row of graphs) yield entry("graph", `${row.key} ${row.compile_id} ${row.output_module}`, { row });
+  for (const row of shown.memory?.view.rows ?? []) yield entry("memory", `${row.name} ${row.owner} ${row.kind.label} ${row.code}`, { named: row.owner || row.name, row });
   yield* fileLines();
   yield* generatedLines();
 }

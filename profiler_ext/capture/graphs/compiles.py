@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +39,8 @@ class _Compile:
     number: int | None = None  # of the Dynamo graph in this process
     joints: list[JointGraph] = field(default_factory=list)
     parts: list[DynamoGraph | None] = field(default_factory=list)  # that each joint is traced from
+    # What the partitioner saves of each joint graph, by its id, with its reason
+    saved: dict[str, Mapping[str, str]] = field(default_factory=dict)
     bypass: str | None = None  # of AOTAutograd's cache: torch's reason
     halves: list[weakref.ref[Any]] = field(default_factory=list)  # the backward's, while alive
 
@@ -108,6 +110,19 @@ class EarlierStages:
         if (now := self._current_or_new()) is not None:
             now.parts.append(now.part)
             now.joints.append(joint)
+
+    def keep_saved(self, reasons: Mapping[str, str]) -> None:
+        """Keep what the partitioner saves of the last joint graph, with its reason."""
+        # With a memory budget it decides several times; the first time none is exceeded.
+        now = self._current_compile()
+        if now is not None and now.joints:
+            joint = now.joints[-1].id
+            now.saved[joint] = {**reasons, **now.saved.get(joint, {})}
+
+    def saved_of(self, joint: JointGraph | None) -> Mapping[str, str] | None:
+        """Return what the partitioner saves of a joint graph, if it was observed."""
+        found = (each.saved.get(joint.id) for each in self._latest_first() if joint is not None)
+        return next((each for each in found if each is not None), None)
 
     def keep_half(self, half: weakref.ref[Any]) -> None:
         """Keep the current compile as long as torch keeps this backward half."""

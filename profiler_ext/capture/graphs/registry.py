@@ -368,6 +368,7 @@ class Registry:
             autograd_bypass=autograd_bypass,
             compile_ns=time.perf_counter_ns() - (inner.started_ns if inner else started_ns),
             output_module=inductor.output_module(artifact),
+            replay_skipped=inductor.skipped_replay(artifact),
             provenance=None,
             parent_graph=region.outer_graph.number if region else None,
         )

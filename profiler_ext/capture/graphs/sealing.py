@@ -177,6 +177,7 @@ def seal(
         parameter_inputs=() if held is None else held.paths,
         intermediates=passed or (),
         fusion_options=_fusion_options(compiles.scheduled(graph)),
+        saved_values=None if is_backward else _saved_values(compiles.saved_of(joint)),
     )
     return with_digest(bound(provenance, dynamo))
 
@@ -213,6 +214,10 @@ def _intermediates(
         if schedule is not None
         for passed in passed_between(schedule, kernels[outer])
     )
+
+
+def _saved_values(reasons: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:
+    return None if reasons is None else tuple(reasons.items())
 
 
 def _fusion_options(schedule: fusions.Schedule | None) -> tuple[str, ...]:

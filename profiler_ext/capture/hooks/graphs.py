@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -72,6 +73,26 @@ class AutogradHooks:
             naming.name(node)
 
 
+_MIN_CUT = patches.Point(
+    "networkx",
+    "minimum_cut",
+    ("flowG",),
+    "the reasons of the partitioner",
+    "the graph that it cuts, while it does",
+    is_vital=False,
+)
+_BANNED = "cannot recompute"
+"""What the partitioner says of a value that it must not recompute, and then why."""
+
+
+def _note_banned(words: dict[str, str], call: Observed) -> Observation:
+    """Note the partitioner's reasons: edges from the source to a value's first half."""
+    for value, edge in call["flowG"]["source"].items():
+        reason = edge.get("reason", "").removeprefix(_BANNED).removeprefix(": ")
+        words[value.removesuffix("_in")] = reason or _BANNED
+    yield from ()
+
+
 class GraphHooks:
     """Describes the graphs of what is compiled, before they are gone."""
 
@@ -99,6 +120,7 @@ class GraphHooks:
             (points.NODE_REPLACED, _node_replaced),
             (points.TENSORIFY, self._tensorify),
             (points.JOINT_PASSES, self._joint_passes),
+            (points.MIN_CUT_SOLVED, self._min_cut_solved),
             (points.POST_GRAD_PASSES, self._post_grad_passes),
             (points.INNER_COMPILE, self._inner_compile),
             (points.CACHE_KEY, self._cache_key),
@@ -159,6 +181,15 @@ class GraphHooks:
         findings = replace(joint.findings, bodies=bodies, lost=finders.lost)
         joint = replace(joint, findings=findings)
         self._compiles.keep_joint(parent.part(joint) if parent else joint)
+
+    def _min_cut_solved(self, call: Observed) -> Observation:
+        words: dict[str, str] = {}
+        hooks = [(_MIN_CUT, partial(_note_banned, words))]
+        with patches.installed(hooks if _MIN_CUT.problem() is None else (), self._guard):
+            yield
+        saved, banned = call.result
+        reasons = {each.name: words.get(each.name, _BANNED) for each in saved if each in banned}
+        self._compiles.keep_saved({each.name: reasons.get(each.name, "") for each in saved})
 
     def _post_grad_passes(self, call: Observed) -> Observation:
         if (inner := self._compiles.inner) is None:

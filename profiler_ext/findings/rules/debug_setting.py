@@ -18,6 +18,7 @@ _REMEDIES = {
     ANOMALY: "torch.autograd.set_detect_anomaly(False), no detect_anomaly()",
     "CUDA_LAUNCH_BLOCKING": "unset CUDA_LAUNCH_BLOCKING",
     "memory history": "torch.cuda.memory._record_memory_history(enabled=None)",
+    "PROFILER_EXT_MEMORY=oom": "unset PROFILER_EXT_MEMORY",
     "TORCH_SHOW_DISPATCH_TRACE": "unset TORCH_SHOW_DISPATCH_TRACE",
     "deterministic algorithms": "torch.use_deterministic_algorithms(False), if runs "
     "need not repeat bit for bit",

@@ -32,6 +32,35 @@ RECORD_HISTORY = Member(
     takes=("enabled", "context", "stacks", "max_entries", "clear_history"),
 )
 MEMORY_SNAPSHOT = Member("torch.cuda.memory", "_snapshot", _MEMORY)
+BUCKETS_OF_REDUCER = Attribute(
+    "torch._C._distributed_c10d",
+    "Reducer._get_zeros_like_grad_buckets",
+    "the buckets of DistributedDataParallel",
+    is_lazy=True,
+)
+DISPATCH_MODE = Member(
+    "torch.utils._python_dispatch",
+    "TorchDispatchMode",
+    "the buckets of DistributedDataParallel",
+)
+FAKE_TENSOR = Member("torch._subclasses.fake_tensor", "FakeTensor", _MEMORY)
+_TREES, _POOLS = "torch._inductor.cudagraph_trees", "what was recorded in a CUDA graph's pool"
+TREE_MANAGER = Member(
+    _TREES,
+    "get_manager",
+    _POOLS,
+    takes=("device_index", "create_if_none_exists"),
+    is_lazy=True,
+)
+POOL_OF_TREES = Attribute(
+    _TREES, "CUDAGraphTreeManager.cuda_graphs_thread_pool", _POOLS, is_lazy=True
+)
+
+_OUT_OF_MEMORY = "the report of what was alive when memory ran out"
+LAZY_CALL = Member("torch.cuda", "_lazy_call", _OUT_OF_MEMORY, takes=("callable",))
+ATTACH_OBSERVER = Member(
+    "torch._C", "_cuda_attach_out_of_memory_observer", _OUT_OF_MEMORY, is_of_gpu=True
+)
 
 _DYNAMO = "torch._dynamo.output_graph"
 LOCAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.local_scope", _MODULES)

@@ -11,6 +11,17 @@ export function timeText(ns) {
   return `${ns.toFixed(0)} ns`;
 }
 
+const SIZES = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+
+// 1.25 GiB, 404 MiB, 12 B: three digits, as in every other output.
+export function sizeText(bytes) {
+  for (const [unit, size] of SIZES) {
+    const value = bytes / size;
+    if (Math.abs(value) >= 1) return `${value >= 1000 ? value.toFixed(0) : Number(value.toPrecision(3))} ${unit}`;
+  }
+  return `${bytes} B`;
+}
+
 export function percentText(part, total, zero = "0.0%") {
   if (!total) return "";
   return part ? `${((100 * part) / total).toFixed(1)}%` : zero;
