@@ -191,6 +191,11 @@ class CacheState(Term, page="words.md", title="cache", columns=("graphs.cache_st
         "was compiled here and cannot be cached, so that every process compiles it",
         "the column `cache_detail` says why; what it names can often be changed",
     )
+    PACKAGE = (
+        "package",
+        "from an AOTInductor package",
+        "was compiled ahead of time, and comes from a package that carries its record",
+    )
     ATTACHED = (
         "attached",
         "attached from the store",
