@@ -15,6 +15,8 @@ from profiler_ext.exporters.table_kinds import PRINT_FORMATS, TABLES, TableKind
 from profiler_ext.exporters.tables.comparison import COMPARED
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.findings import MIN_FRACTION, RULES, Rule
+from profiler_ext.memory import rules as memory_rules
+from profiler_ext.memory.recommendations import MemoryRule
 from profiler_ext.records.compiles import CacheAnswer, CompileCache, CompileKind, CompilePhase
 from profiler_ext.records.evidence import (
     EagerEvidence,
@@ -181,7 +183,12 @@ def pages() -> Mapping[str, Callable[[], str]]:
         "evidence.md": lambda: _page(texts.EVIDENCE, *map(_vocabulary, evidence)),
         "words.md": lambda: _page(texts.WORDS, *map(_vocabulary, words)),
         "formats.md": lambda: _page(texts.FORMATS, *map(_format, FORMATS), _texts()),
-        "findings.md": lambda: _page(texts.FINDINGS.format(least=MIN_FRACTION), *map(_rule, RULES)),
+        "findings.md": lambda: _page(
+            texts.FINDINGS.format(least=MIN_FRACTION),
+            *map(_rule, RULES),
+            texts.MEMORY_FINDINGS.format(least=memory_rules.MIN_FRACTION),
+            *map(_memory_rule, memory_rules.RULES),
+        ),
         "answers.schema.json": lambda: json.dumps(json_schema(made_tables()), indent=1) + "\n",
         "torch.md": lambda: _page(texts.TORCH, _flags(), _by_number(), _by_data()),
         "tables.md": lambda: _page(texts.TABLES, *map(_table, TABLES)),
@@ -250,6 +257,17 @@ def _rule(rule: Rule) -> str:
         f"**Why it happens.** {rule.because}",
         f"**What to try.** {rule.remedy}",
         f"**At stake.** {rule.saving}",
+    )
+    return "\n\n".join(parts)
+
+
+def _memory_rule(rule: MemoryRule) -> str:
+    parts = (
+        f"## {rule.name}",
+        f"*{rule.title}.* {rule.means}",
+        f"**Why it happens.** {rule.because}",
+        f"**What to try.** {rule.remedy}",
+        f"**Bytes and time.** {rule.price}",
     )
     return "\n\n".join(parts)
 

@@ -132,6 +132,25 @@ For example, a ConvNeXt-T on an H200 with one block left in float32: `unlike_sib
 [Measured recommendations](trust/recommendations.md) compares each rule's prediction with the
 measured speedup of its remedy, and shows where rules were wrong."""
 
+MEMORY_FINDINGS = """## Memory
+
+The rules below are of a session with a memory record (`profiler-ext run --memory`).
+`report --memory` prints what they find under the peak, most bytes first;
+`session.memory_recommendations` has the records, and `report --findings --format json` has them
+as `memory`. `profiler-ext try --memory` tries those that can be patched in, and prints what was
+saved next to what was claimed.
+
+- **Bytes** are by how much the peak falls. The recorded timeline of allocations is followed once
+  more, without the blocks that would go or with smaller ones. The peak may be at another moment
+  then, so the bytes are the old peak less the new one, never the sum of what goes. What moves the
+  peak by less than {least:.0%} is not reported. Bytes of several recommendations do not add up.
+- **Time** is how much longer a step takes, below 0 if it is shorter: of recorded launches, on the
+  device or on the CPU, whichever sets the pace of the recorded steps. Where it is not known, none
+  is claimed (`time ?`): as where the CPU sets the pace and no steps were timed before the
+  recording.
+
+[memory](memory.md#what-lowers-the-peak) has how near both are to edited programs."""
+
 RECOMMENDATIONS = """# Measured recommendations
 
 What each [rule](../findings.md) predicted, and what its remedy gained when both steps were timed.

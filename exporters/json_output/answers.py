@@ -18,9 +18,11 @@ from profiler_ext.exporters.views import formatting, summary
 from profiler_ext.exporters.views.findings import SHOWN
 from profiler_ext.exporters.views.steps import KindRow, OfKind, kind_rows
 from profiler_ext.exporters.views.summary import SessionLike
-from profiler_ext.findings import Finding, Findings
+from profiler_ext.findings import Figure, Finding, Findings
 from profiler_ext.memory.over_time import highest, kinds_bytes
 from profiler_ext.memory.peak import StepPeak
+from profiler_ext.memory.recommendations import MemoryFinding
+from profiler_ext.memory.rules import find_on_ranks
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.memory import CPU
@@ -226,6 +228,7 @@ def findings_answer(
 ) -> documents.FindingsAnswer:
     """Return the findings of a session, and what was measured since it was recorded."""
     recommendations: Findings = source.recommendations
+    of_memory = find_on_ranks(source.analyses)
     entries = [finding_entry(each) for each in recommendations.ranked]
     kept = entries if top is None else entries[: formatting.require_top(top)]
     return documents.FindingsAnswer(
@@ -238,6 +241,8 @@ def findings_answer(
         measured=measured,
         findings=kept,
         rules_skipped=list(recommendations.rules_skipped),
+        memory=[memory_entry(each) for each in of_memory.ranked],
+        memory_rules_skipped=list(of_memory.rules_skipped),
     )
 
 
@@ -319,6 +324,29 @@ def _cut(
     return [cut] if kept < total else []
 
 
+def memory_entry(finding: MemoryFinding) -> documents.MemoryFindingEntry:
+    """Return a finding about memory as an answer."""
+    return documents.MemoryFindingEntry(
+        rule=finding.rule,
+        rank=finding.rank,
+        summary=finding.summary,
+        location=finding.location,
+        peak_bytes=finding.peak_bytes,
+        predicted_peak_bytes=finding.predicted_peak_bytes,
+        saved_bytes=finding.saved_bytes,
+        is_reserved=finding.is_reserved,
+        extra_ns=finding.extra_ns,
+        confidence=finding.confidence,
+        evidence=_figures(finding.evidence),
+        remedy=finding.remedy,
+        page=f"findings.md#{finding.rule}",
+    )
+
+
+def _figures(evidence: Sequence[Figure]) -> list[documents.Figure]:
+    return [documents.Figure(name=f.name, value=f.value, unit=f.unit) for f in evidence]
+
+
 def finding_entry(finding: Finding) -> documents.FindingEntry:
     """Return a finding as an answer."""
     return documents.FindingEntry(
@@ -331,9 +359,7 @@ def finding_entry(finding: Finding) -> documents.FindingEntry:
         fraction=finding.fraction,
         saving_per=finding.saving_per,
         confidence=finding.confidence,
-        evidence=[
-            documents.Figure(name=f.name, value=f.value, unit=f.unit) for f in finding.evidence
-        ],
+        evidence=_figures(finding.evidence),
         remedy=finding.remedy,
         overlaps_with=list(finding.overlaps_with),
         page=f"findings.md#{finding.rule}",

@@ -146,6 +146,26 @@ class FindingEntry(Part, frozen=True, kw_only=True):
     page: str
 
 
+class MemoryFindingEntry(Part, frozen=True, kw_only=True):
+    """One thing to do about the peak of device memory."""
+
+    rule: str
+    rank: int
+    summary: str
+    location: FindingPlace
+    peak_bytes: Annotated[int, about("the largest peak of the recorded steps")]
+    predicted_peak_bytes: Annotated[int, about("the same with the remedy")]
+    saved_bytes: Annotated[int, about("by how much it falls; below 0 where it rises")]
+    is_reserved: Annotated[bool, about("the peaks are of reserved memory, not of allocated")]
+    extra_ns: Annotated[
+        int | None, about("time more per step, below 0 if less; null where it is not known")
+    ]
+    confidence: Annotated[str, about("measured, estimated or upper_bound")]
+    evidence: list[Figure]
+    remedy: str
+    page: str
+
+
 class FindingsPart(Part, frozen=True, kw_only=True):
     """Top recommendations, and which rules could not be judged."""
 
@@ -251,7 +271,8 @@ class TrialRow(Part, frozen=True, kw_only=True):
     verdict: Annotated[
         str,
         about(
-            "wins, changes the losses (faster, and not kept), gains less than 1%, slower, "
+            "wins, saves memory, changes the losses (faster, and not kept), gains less than 1%, "
+            "slower, "
             "undecided, breaks the script, or not applicable"
         ),
     ]
@@ -274,6 +295,13 @@ class TrialRow(Part, frozen=True, kw_only=True):
         int | None, about("peak memory of the timed steps on a GPU, else of the process")
     ]
     peak_bytes: int | None
+    base_reserved_bytes: Annotated[
+        int | None, about("most that the GPU's allocator reserved until then")
+    ] = None
+    reserved_bytes: int | None = None
+    claimed_bytes: Annotated[
+        int | None, about("by how much the recommendation says that the peak falls")
+    ] = None
     base_startup_ns: Annotated[int | None, about("until steps were steady, less those steps")]
     startup_ns: int | None
     losses: Annotated[str, about("identical, within tolerance, different or unknown")]
@@ -331,6 +359,10 @@ class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):
     rules_evaluated: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]
     rules_skipped: list[SkippedRule]
+    memory: Annotated[
+        list[MemoryFindingEntry], about("what lowers the peak of memory, if that was recorded")
+    ]
+    memory_rules_skipped: list[SkippedRule]
 
 
 class AnnotatedSource(Answer, frozen=True, kw_only=True, tag="annotate"):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from profiler_ext.exporters.terminal.columns import Drawing, Name, Number, Row, number, table_of
-from profiler_ext.exporters.terminal.console import Group, RenderableType, Text
+from profiler_ext.exporters.terminal.console import Group, RenderableType, Table, Text
 from profiler_ext.exporters.views import summary
+from profiler_ext.exporters.views.findings import figure_text, where_text
 from profiler_ext.exporters.views.formatting import (
     memory_label,
     middle,
@@ -18,10 +19,15 @@ from profiler_ext.exporters.views.formatting import (
     reserved_text,
     size_text,
     start,
+    time_text,
 )
+from profiler_ext.memory.recommendations import MemoryFinding, MemoryFindings
+from profiler_ext.printable import printable
 from profiler_ext.records.memory import LifeReason, MemoryKind
+from profiler_ext.records.recording import Settings
 
 _SIZE, _PART, _BLOCKS = 9, 6, 6
+_SAVED, _TIME = 10, 9
 
 
 def memory_table(drawing: Drawing) -> RenderableType:
@@ -35,6 +41,44 @@ def memory_table(drawing: Drawing) -> RenderableType:
         step = max({row["step"] for row in own}, key=lambda each: _total(own, each))
         parts += _of_peak(drawing, [row for row in own if row["step"] == step])
     return Group(*parts)
+
+
+def memory_recommendations(found: MemoryFindings, settings: Settings) -> RenderableType:
+    """Return what lowers the peak: bytes, time, the place, evidence and remedy of each."""
+    if not found.ranked:
+        return Text("No recommendation moves the peak by 1%.")
+    table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=False)
+    table.add_column(width=_SAVED, justify="right", no_wrap=True)
+    table.add_column(width=_TIME, justify="right", no_wrap=True)
+    table.add_column()
+    for each in found.ranked:
+        text = Text(printable(each.summary), style="bold")
+        if where := where_text(each.location, settings):
+            text.append(f"\n{where}", "not bold cyan")
+        text.append(f"\n{_why(each)}", "not bold dim")
+        text.append(f"\ntry: {printable(each.remedy)}", "not bold green")
+        table.add_row(Text(_change(each)), Text(_time(each)), text)
+    return Group(Text("Recommendations, by the bytes that the peak falls", style="bold"), table)
+
+
+def _change(finding: MemoryFinding) -> str:
+    sign = "-" if finding.saved_bytes >= 0 else "+"
+    return f"{sign}{size_text(abs(finding.saved_bytes))}"
+
+
+def _time(finding: MemoryFinding) -> str:
+    """Return the time that a step takes more."""
+    if finding.extra_ns is None:
+        return "time ?"
+    sign = "-" if finding.extra_ns < 0 else "+"
+    return f"{sign}{time_text(abs(finding.extra_ns))}"
+
+
+def _why(finding: MemoryFinding) -> str:
+    kind = "reserved" if finding.is_reserved else "peak"
+    peak = f"{size_text(finding.peak_bytes)} to {size_text(finding.predicted_peak_bytes)}"
+    figures = [f"{each.name}: {figure_text(each)}" for each in finding.evidence]
+    return printable(" · ".join([finding.rule, f"{kind} {peak}", *figures]))
 
 
 def _total(rows: Sequence[Row], step: int) -> int:

@@ -208,6 +208,15 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
         commands=next_steps(session, options.session),
         **filters,
     )
+    if options.by == "memory":
+        _print_memory_recommendations(session)
+
+
+def _print_memory_recommendations(session: Session | MergedSession) -> None:
+    from profiler_ext.exporters.terminal.memory import memory_recommendations
+
+    settings = session.analyses[0].recording.settings
+    console().print(memory_recommendations(session.memory_recommendations, settings))
 
 
 def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:

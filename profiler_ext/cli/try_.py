@@ -89,6 +89,11 @@ def _add_runs(parser: Parser) -> None:
         help="seconds for all runs; what has no verdict by then is undecided (default: no limit)",
     )  # fmt: skip
     parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="also try what lowers the peak of device memory, and compare it with what is claimed",
+    )
+    parser.add_argument(
         "--no-diff", dest="diff", action="store_false",
         help="do not record what wins to say what changed in the step time breakdown",
     )  # fmt: skip
@@ -160,13 +165,14 @@ def _report(answer: TryAnswer, options: argparse.Namespace) -> None:
 
 def _propose(trials: Trials, options: argparse.Namespace) -> Sequence[Remedy]:
     """Record the script; returns what its findings propose."""
-    from profiler_ext.trials.trying import proposed
+    from profiler_ext.trials.trying import claims, proposed
 
     words = " ".join(trials.children.script.words)
     print_message(f"records {words} once, to see what to try; each run has {_variable()}")
-    error = trials.children.record(options.output)
+    error = trials.children.record(options.output, memory=options.memory)
     if error is not None:
         raise UsageError(f"{words} could not be recorded: {error}; see {trials.children.logs}")
+    trials.claims = claims(options.output)
     return proposed(options.output)
 
 
@@ -291,7 +297,12 @@ def _memory(row: TrialRow) -> str:
     if row.peak_bytes is None or row.base_peak_bytes is None:
         return ""
     change = (row.peak_bytes - row.base_peak_bytes) / 1e6
-    return f", peak memory {row.peak_bytes / 1e6:,.0f} MB ({change:+,.0f})"
+    text = f", peak memory {row.peak_bytes / 1e6:,.0f} MB ({change:+,.0f})"
+    if row.reserved_bytes is not None and row.base_reserved_bytes is not None:
+        change = (row.reserved_bytes - row.base_reserved_bytes) / 1e6
+        text += f", reserved {row.reserved_bytes / 1e6:,.0f} MB ({change:+,.0f})"
+    claimed = row.claimed_bytes
+    return text if claimed is None else f"{text}, claimed {-claimed / 1e6:+,.0f} MB"
 
 
 def _seconds(row: TrialRow) -> str:

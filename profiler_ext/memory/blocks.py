@@ -67,6 +67,10 @@ class Block:
     born_on: int = 0  # the system's id of the thread
     freed_ns: int = NEVER
     freed_on: int = 0
+    # Numbers of its device's events, from 1; 0 is before the first
+    born_at: int = 0
+    freed_at: int = NEVER
+    held_bytes: int = 0  # of the storage that an owner has in it; the block may be longer
     stack: int = NO_STACK  # of the record
     pool: int = 0
     owners: tuple[Owner, ...] = ()
@@ -119,6 +123,7 @@ class Timeline:
         self.base_bytes = dict(base)
         self._follow(record, base)
         self._hold(record, events)
+        self._measure(record.owners)
 
     @property
     def devices(self) -> list[int]:
@@ -156,14 +161,15 @@ class Timeline:
         )
         for time_ns, thread, device, address, size_bytes, counted_bytes in rows:
             stack, pool = stacks.of_event(device, address, size_bytes > 0)
+            at = len(self._times[device]) + 1
             known = self._open.pop((device, address), None)
             if known is not None:
-                known.freed_ns, known.freed_on = time_ns, thread
+                known.freed_ns, known.freed_on, known.freed_at = time_ns, thread, at
                 live[device] = live.get(device, 0) - known.size_bytes
             if size_bytes > 0:
-                self._add(
-                    Block(device, address, size_bytes, time_ns, thread, stack=stack, pool=pool)
-                )
+                block = Block(device, address, size_bytes, time_ns, thread, stack=stack, pool=pool)
+                block.born_at = at
+                self._add(block)
                 live[device] = live.get(device, 0) + size_bytes
             self._times[device].append(time_ns)
             self._live[device].append(live.get(device, 0) if device == CPU else counted_bytes)
@@ -200,6 +206,22 @@ class Timeline:
     @staticmethod
     def _holds(block: Block, best: int, time_ns: int) -> bool:
         return block.is_alive(time_ns)
+
+    def live(self, device: int) -> tuple[list[int], list[int]]:
+        """Return the bytes alive before the first event of a device and after each; their times."""
+        times = [BEFORE, *self._times[device]]
+        return [self.base_bytes.get(device, 0), *self._live[device]], times
+
+    def _measure(self, owners: Owners) -> None:
+        """Give each block that has an owner the bytes of the storage in it."""
+        sizes: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for *place, size_bytes in zip(
+            owners.device, owners.address, owners.size_bytes, strict=True
+        ):
+            sizes[place[0], place[1]].add(size_bytes)
+        for block in self.blocks:
+            own = sizes.get((block.device, block.address), ()) if block.owners else ()
+            block.held_bytes = max((each for each in own if each <= block.size_bytes), default=0)
 
 
 class Stacks:

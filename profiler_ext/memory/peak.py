@@ -221,7 +221,7 @@ class _Kinds:
     def _is_scratch(self, block: Block, birth: Birth) -> bool:
         """Tell whether the op that allocated it itself frees it before it has returned."""
         row = birth.row
-        if row == NO_ROW or not self._enclosing.is_op[row] or _makes_tensor(self._events.name[row]):
+        if row == NO_ROW or not self._enclosing.is_op[row] or makes_tensor(self._events.name[row]):
             return False
         return block.freed_ns <= self._events.end_at(row)
 
@@ -283,7 +283,7 @@ def workspace_bytes(major: str) -> int:
 _MAKES_TENSOR = ("aten::empty", "aten::resize", "aten::new_empty", "aten::set_")
 
 
-def _makes_tensor(op: str) -> bool:
+def makes_tensor(op: str) -> bool:
     """Tell whether an op only gives other ops their tensors."""
     return op.startswith(_MAKES_TENSOR)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from profiler_ext.exporters.tables import Filters, Table
     from profiler_ext.findings import Findings
+    from profiler_ext.memory.recommendations import MemoryFindings
     from profiler_ext.records.analysis import Analysis
 
 
@@ -241,6 +242,13 @@ class SessionExplanations(SessionTables):
     @abstractmethod
     def notes(self) -> tuple[str, ...]:
         """Sentences for a person: what is missing, and the remedy."""
+
+    @property
+    def memory_recommendations(self) -> MemoryFindings:
+        """What lowers the peak of device memory, most bytes first, if memory was recorded."""
+        from profiler_ext.memory.rules import find_on_ranks
+
+        return find_on_ranks(self.analyses)
 
     def explain(
         self,

@@ -463,3 +463,6 @@ USER_KERNEL = Point(
 )
 
 ALL = (*CALL_SITES, *(each for each in tuple(vars().values()) if isinstance(each, Point)))
+
+MEMORY_BUDGET = "torch._functorch.config.activation_memory_budget"
+"""The part of their activations that graphs which are compiled later may keep; 1 is torch's own."""

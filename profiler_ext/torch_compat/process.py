@@ -8,13 +8,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeGuard, cast
 
 import torch
 
-from profiler_ext.torch_compat import device_memory, private
+from profiler_ext.torch_compat import device_memory, points, private
 from profiler_ext.torch_compat.import_hooks import DYNAMO, is_importing
 from profiler_ext.torch_compat.names import artifact_names, running_names
 
@@ -316,6 +317,12 @@ def live_optimizer() -> Any | None:
     """Return an optimizer that the program holds, if any."""
     optimizer: type = torch.optim.Optimizer
     return next((each for each in gc.get_objects() if issubclass(type(each), optimizer)), None)
+
+
+def set_memory_budget(part: float) -> None:
+    """Let graphs that are compiled later keep a part of their activations."""
+    module, _, name = points.MEMORY_BUDGET.rpartition(".")
+    setattr(import_module(module), name, part)
 
 
 def is_compiled_module(module: Any) -> bool:

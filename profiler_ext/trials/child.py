@@ -54,6 +54,7 @@ class Task(msgspec.Struct, kw_only=True):
     steps: int
     result: str  # file to write
     counts_only: bool = False  # what the remedies would patch; no step is timed
+    memory: bool = False  # of a session to record: its memory, too
     session: str = ""  # folder to record a session into, in place of timing steps
 
 
@@ -74,6 +75,7 @@ class Measured(msgspec.Struct, kw_only=True):
     warmup_steps: int = 0
     startup_ns: int = 0  # from the script's start to the timed steps, less what those steps take
     peak_bytes: int | None = None
+    reserved_bytes: int | None = None  # by the GPU's allocator, at most
     losses: list[float] = []
     loss_dtype: str = ""
     patched: dict[str, Patched] = {}
@@ -235,6 +237,11 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def _reserved_bytes() -> int | None:
+    cuda = _cuda_in_use()
+    return None if cuda is None else int(cuda.max_memory_reserved())
+
+
 def _last_line(error: BaseException) -> str:
     """Return what Python prints last of an error, without the lines after its first."""
     text = str(error).strip().partition("\n")[0]
@@ -274,7 +281,12 @@ class _Child:
 
         step_on = StepOn.parsed(self._task.step_on) if self._task.step_on else StepOn()
         request = Request(
-            program, Path(self._task.session), step_on=step_on, force=True, stops=True
+            program,
+            Path(self._task.session),
+            step_on=step_on,
+            force=True,
+            stops=True,
+            memory=self._task.memory,
         )
         return run(request, lambda outcome: print(*outcome.remarks, sep="\n"), print).code
 
@@ -355,7 +367,7 @@ class _Child:
             if _cuda_in_use() is not None:
                 finish_device_work()
             steps.fill(measured)
-            measured.peak_bytes = _peak_bytes()
+            measured.peak_bytes, measured.reserved_bytes = _peak_bytes(), _reserved_bytes()
             measured.losses, measured.loss_dtype = losses.values, losses.dtype
         except Exception as error:  # as of a device that has failed
             measured.error = measured.error or failure_detail(error)

@@ -153,7 +153,7 @@ def _ddp_row(name: str, argument: str, value: Any, title: str, *rules: str) -> R
 
 def _optimizer_row(argument: str, classes: tuple[str, ...], title: str) -> Remedy:
     other = {"fused": "foreach", "foreach": "fused"}[argument]
-    passes = ("foreach_optimizer",) if argument == "fused" else ()
+    passes = ("foreach_optimizer", "optimizer_temporaries") if argument == "fused" else ()
     return Remedy(
         f"{argument}_optimizer",
         title,
@@ -192,7 +192,7 @@ ROWS: Final = (
         "set_to_none",
         "gradients removed, not filled with zeros",
         edit="optimizer.zero_grad(set_to_none=True)",
-        rules=("zeroed_gradients", "launch_bound"),
+        rules=("zeroed_gradients", "launch_bound", "kept_gradients"),
         patches="zero_grad of optimizers and modules",
         lacks="no zero_grad has set_to_none=False",
         apply=_set_to_none,

@@ -134,7 +134,9 @@ class Children:
         self.tell(f"{self._number} what the remedies would patch: {answer} {took}")
         return measured
 
-    def record(self, output: Path, remedies: Sequence[str] = ()) -> str | None:
+    def record(
+        self, output: Path, remedies: Sequence[str] = (), *, memory: bool = False
+    ) -> str | None:
         """Record the script with remedies into a session; returns the error, if it failed.
 
         Raises:
@@ -142,12 +144,18 @@ class Children:
         """
         began_s = time.monotonic()
         name = f"recorded {'+'.join(remedies)}".rstrip()
-        _, error = self._child(name, remedies, session=str(output.absolute()))
+        _, error = self._child(name, remedies, session=str(output.absolute()), memory=memory)
         self.tell(f"{self._number} {name}: {error or output} ({time.monotonic() - began_s:.0f} s)")
         return error
 
     def _child(
-        self, name: str, remedies: Sequence[str], *, counts_only: bool = False, session: str = ""
+        self,
+        name: str,
+        remedies: Sequence[str],
+        *,
+        counts_only: bool = False,
+        session: str = "",
+        memory: bool = False,
     ) -> tuple[Measured, str | None]:
         """Run a child; returns what it measured, and why it failed, if it did."""
         if time.monotonic() + self._took_s > self.until_s:
@@ -166,6 +174,7 @@ class Children:
                 result=str(folder / "result"),
                 counts_only=counts_only,
                 session=session,
+                memory=memory,
             )
             path = folder / "task.json"
             path.write_bytes(msgspec.json.encode(task))
@@ -270,6 +279,8 @@ def _read(folder: Path) -> Measured | None:
         first.error = first.error or "its ranks ended different numbers of steps"
     peaks = [each.peak_bytes for each in all_ranks if each.peak_bytes is not None]
     first.peak_bytes = max(peaks, default=None)
+    reserved = [each.reserved_bytes for each in all_ranks if each.reserved_bytes is not None]
+    first.reserved_bytes = max(reserved, default=None)
     return first
 
 
@@ -318,6 +329,12 @@ class Side:
     def peak_bytes(self) -> int | None:
         """The most memory."""
         return max((each.peak_bytes for each in self.runs if each.peak_bytes), default=None)
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """The most memory that the GPU's allocator reserved."""
+        known = (each.reserved_bytes for each in self.runs if each.reserved_bytes)
+        return max(known, default=None)
 
 
 @dataclass(frozen=True, slots=True)

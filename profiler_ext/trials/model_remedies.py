@@ -207,7 +207,7 @@ ROWS: Final = (
         "bf16_weights",
         "parameters in bfloat16",
         edit="model.to(torch.bfloat16), with an optimizer that keeps fp32 copies of the parameters",
-        rules=("dtype_conversion",),
+        rules=("dtype_conversion", "weight_copies"),
         precision="bfloat16",
     ),
     Remedy(

@@ -44,7 +44,7 @@ class Keyword:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that may make a step faster."""
+    """A change that may make a step faster, or its memory less."""
 
     name: str
     title: str
@@ -57,6 +57,7 @@ class Remedy:
     keyword: Keyword | None = None
     statement: str = ""  # to stand after the imports of the script
     precision: str = "float32"  # what the tolerance of losses is for
+    frees: str = ""  # "allocated" or "reserved" memory, where that is what it is for
 
 
 class Patching:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from profiler_ext.exporters.json_output.documents import (
 from profiler_ext.exporters.views.trials import FILE_NAME
 from profiler_ext.file_io import replacing
 from profiler_ext.findings import Finding, SavingPer
+from profiler_ext.memory.recommendations import MemoryFinding
 from profiler_ext.sessions.comparing import diff
 from profiler_ext.sessions.merging import load
 from profiler_ext.trials import BY_NAME, REMEDIES
@@ -37,6 +39,7 @@ from profiler_ext.trials.measuring import (
 from profiler_ext.trials.remedy import Remedy, Site
 
 WINS, SLOWER = "wins", "slower"
+SAVES_MEMORY = "saves memory"
 NO_GAIN = "gains less than 1%"
 LEAST_GAIN = 0.01
 UNDECIDED = "undecided"
@@ -44,6 +47,7 @@ CHANGES_LOSSES = "changes the losses"
 BREAKS = "breaks the script"
 NOT_APPLICABLE = "not applicable"
 _LEAST_CHANGE, _MAX_CHANGES = 0.01, 5
+_WORDS = re.compile(r"\w+")
 _TOGETHER = 3
 """So many remedies take turns with the script as it is: their children lie close in time."""
 _COUNTED_FROM = 3
@@ -52,17 +56,25 @@ _COUNTED_FROM = 3
 
 def proposed(session_folder: Path) -> tuple[Remedy, ...]:
     """Return the remedies that the findings of a session propose, the largest saving first."""
-    of_steps = [
+    of_steps: list[Finding | MemoryFinding] = [
         each
         for each in load(session_folder).recommendations.ranked
         if each.saving_per in (SavingPer.STEP, SavingPer.UNKNOWN)
     ]
+    of_steps += load(session_folder).memory_recommendations.ranked
     pairs = ((finding, each) for finding in of_steps for each in REMEDIES)
     return tuple(dict.fromkeys(each for finding, each in pairs if _proposes(finding, each)))
 
 
-def _proposes(finding: Finding, remedy: Remedy) -> bool:
-    is_named = finding.rule in remedy.named_by and f'"{remedy.name}"' in finding.remedy
+def claims(session_folder: Path) -> dict[str, int]:
+    """Return by how much the peak of memory falls with each remedy, as recommendations say."""
+    found = load(session_folder).memory_recommendations.ranked
+    pairs = ((finding, each) for finding in reversed(found) for each in REMEDIES)
+    return {each.name: finding.saved_bytes for finding, each in pairs if finding.rule in each.rules}
+
+
+def _proposes(finding: Finding | MemoryFinding, remedy: Remedy) -> bool:
+    is_named = finding.rule in remedy.named_by and remedy.name in _WORDS.findall(finding.remedy)
     return finding.rule in remedy.rules or is_named
 
 
@@ -109,6 +121,7 @@ class Trials:
     best: list[Remedy] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     stopped_by: str | None = None
+    claims: Mapping[str, int] = field(default_factory=dict)  # bytes that remedies save
     began_ns: int = field(default_factory=time.monotonic_ns)
     _totals: list[TrialRow] = field(default_factory=list)
     _sites: dict[str, list[Site]] = field(default_factory=dict)
@@ -267,6 +280,8 @@ class Trials:
             gain_high=None,
             base_peak_bytes=base.peak_bytes,
             peak_bytes=None,
+            base_reserved_bytes=base.reserved_bytes,
+            claimed_bytes=self.claims.get(trial.remedies[0].name) if not trial.kept else None,
             base_startup_ns=base.startup_ns if is_timed else None,
             startup_ns=None,
             losses="unknown",
@@ -301,18 +316,23 @@ class Trials:
         saved = gain(base, head, max(self.pairs - 1, 1))
         lowest = max((each.precision for each in trial.remedies), key=_PRECISIONS.index)
         losses, difference = loss_difference(base, head, lowest)
-        return msgspec.structs.replace(
+        frees = {each.frees for each in trial.remedies} - {""}
+        row = msgspec.structs.replace(
             row,
-            verdict=_verdict(saved, losses),
             step_ns=round(head.step_ns),
             gain=saved.value,
             gain_low=saved.low,
             gain_high=saved.high,
             peak_bytes=head.peak_bytes,
+            reserved_bytes=head.reserved_bytes,
             startup_ns=head.startup_ns,
             losses=losses,
             loss_difference=difference,
         )
+        verdict = _verdict(saved, losses)
+        if verdict != WINS and losses != "different" and any(_saves(row, each) for each in frees):
+            verdict = SAVES_MEMORY if saved.low is not None else UNDECIDED
+        return msgspec.structs.replace(row, verdict=verdict)
 
     def answer(self, by_hand: Sequence[Remedy] = ()) -> TryAnswer:
         """Return all that was measured, and the edit to make.
@@ -360,6 +380,14 @@ def _verdict(saved: Gain, losses: str) -> str:
     if saved.high < 0:
         return SLOWER
     return NO_GAIN if saved.high < LEAST_GAIN else UNDECIDED
+
+
+def _saves(row: TrialRow, what: str) -> bool:
+    """Tell whether memory is less by as much as counts: allocated, or reserved."""
+    is_reserved = what == "reserved"
+    base = row.base_reserved_bytes if is_reserved else row.base_peak_bytes
+    peak = row.reserved_bytes if is_reserved else row.peak_bytes
+    return base is not None and peak is not None and peak <= (1 - LEAST_GAIN) * base
 
 
 def _not_applicable(row: TrialRow, remedy: Remedy, patched: Patched | None) -> TrialRow:

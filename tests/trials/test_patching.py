@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from profiler_ext.trials import BY_NAME
+from profiler_ext.trials import BY_NAME, memory_remedies
 from profiler_ext.trials.remedy import Patching
 
 
@@ -95,3 +96,61 @@ def test_notes_have_the_place_of_the_call_in_the_users_file():
     (site,) = patching.sites
     assert (site.file, site.end_line - site.line) == (__file__, 0)
     assert (site.column, site.end_column) == (4, 21)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)) for _ in range(3)
+        )
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def test_each_block_of_a_list_is_checkpointed_and_not_what_is_in_it(monkeypatch):
+    monkeypatch.setattr(torch, "compile", torch.compile)
+    patching = Patching(torch)
+    BY_NAME["checkpoint_blocks"].apply(patching)
+    model, plain = Model(), Model()
+    plain.load_state_dict(model.state_dict())
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        result = model(torch.ones(1, 4))
+    assert patching.count == 3
+    assert all("forward" in vars(block) for block in model.blocks)
+    assert not any("forward" in vars(inner) for block in model.blocks for inner in block)
+    expected = plain(torch.ones(1, 4))
+    assert torch.equal(result, expected)
+    result.sum().backward()
+    expected.sum().backward()
+    own = zip(model.parameters(), plain.parameters(), strict=True)
+    assert all(torch.equal(a.grad, b.grad) for a, b in own)
+
+
+def test_an_optimizer_that_is_not_fused_takes_one_parameter_at_a_time(monkeypatch):
+    for name in memory_remedies._FOREACH:
+        owner = getattr(torch.optim, name)
+        monkeypatch.setattr(owner, "__init__", owner.__init__)
+    patching = Patching(torch)
+    BY_NAME["single_tensor_optimizer"].apply(patching)
+    weights = [torch.nn.Parameter(torch.ones(2))]
+    assert torch.optim.AdamW(weights).defaults["foreach"] is False
+    assert torch.optim.SGD(weights, foreach=False).defaults["foreach"] is False
+    assert patching.count == 1
+
+
+def test_segments_grow_by_the_environment_unless_it_says_so(monkeypatch):
+    monkeypatch.setattr(Patching, "has_gpu", True)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    first, second = Patching(torch), Patching(torch)
+    BY_NAME["expandable_segments"].apply(first)
+    setting = os.environ["PYTORCH_CUDA_ALLOC_CONF"]
+    assert setting == "max_split_size_mb:64,expandable_segments:True"
+    BY_NAME["expandable_segments"].apply(second)
+    assert (first.count, second.count) == (1, 0)
+    assert "already" in second.reason

@@ -21,7 +21,9 @@ from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.exporters.json_output.documents import BreakdownChange
 from profiler_ext.exporters.views.trials import change_text, row_text, trial_text
 from profiler_ext.findings import RULES
+from profiler_ext.memory import rules as memory_rules
 from profiler_ext.run.program import Program
+from profiler_ext.sessions.merging import load
 from profiler_ext.sessions.session import Session
 from profiler_ext.trials import BY_NAME, REMEDIES, trying
 from profiler_ext.trials.child import Measured, Patched
@@ -57,7 +59,7 @@ class Scripted(Children):
             }
         )
 
-    def record(self, output, remedies=()):
+    def record(self, output, remedies=(), *, memory=False):
         self.count += 1
         recorded = "data_loader.remedied" if remedies else "data_loader"
         shutil.copy(FINDINGS / f"{recorded}.session.pt.trace.json.gz", output / FILE_NAME)
@@ -123,6 +125,40 @@ def test_remedies_take_turns_and_what_wins_is_added_up():
     assert [row.on_top_of for row in trials.rows] == [[], [], [], [], [], ["compile"]]
     assert trials.total.remedies == list(best)
     assert trials.total.gain == pytest.approx(0.3, abs=0.001)
+
+
+def test_a_remedy_of_memory_is_judged_by_bytes_where_no_time_is_won():
+    trials = scripted(lambda remedies: 22 if remedies else 20)
+    as_scripted = trials.children.script_of
+
+    def measured(remedies):
+        made = as_scripted(remedies)
+        made.peak_bytes = 600 if "checkpoint_blocks" in remedies else 1000
+        made.reserved_bytes = 2000 if "expandable_segments" not in remedies else 1500
+        return made
+
+    trials.children.script_of = measured
+    trials.claims = {"checkpoint_blocks": 390}
+    names = ("checkpoint_blocks", "single_tensor_optimizer", "expandable_segments")
+    trials.run([BY_NAME[each] for each in names])
+    assert rows_of(trials) == {
+        "checkpoint_blocks": "saves memory",
+        "single_tensor_optimizer": "slower",
+        "expandable_segments": "saves memory",
+    }
+    first = trials.rows[0]
+    assert (first.base_peak_bytes, first.peak_bytes, first.claimed_bytes) == (1000, 600, 390)
+    assert trials.rows[1].claimed_bytes is None
+    assert not trials.best  # only what is faster is added up
+
+
+def test_claims_are_those_of_the_sessions_recommendations():
+    session = MEMORY / "gpt_eager.session.pt.trace.json.gz"
+    claimed = trying.claims(session)
+    found = {each.rule: each for each in load(session).memory_recommendations.ranked}
+    assert claimed["checkpoint_blocks"] == found["kept_activations"].saved_bytes
+    assert claimed["bf16_weights"] == found["weight_copies"].saved_bytes
+    assert {"checkpoint_blocks", "chunked_loss"} <= {each.name for each in proposed(session)}
 
 
 def test_what_wins_alone_and_nothing_on_top_is_not_kept():
@@ -448,7 +484,7 @@ def test_edits_add_arguments_and_statements_and_leave_the_rest_by_hand(tmp_path)
 
 def test_names_of_remedies_are_unique_and_their_rules_exist():
     assert len(BY_NAME) == len(REMEDIES)
-    rules = {each.name for each in RULES}
+    rules = {each.name for each in (*RULES, *memory_rules.RULES)}
     assert {rule for each in REMEDIES for rule in (*each.rules, *each.named_by)} <= rules
 
 
@@ -502,6 +538,7 @@ def test_a_remedy_says_what_it_patches_and_what_a_script_may_lack(remedy: Remedy
 
 
 FINDINGS = Path(__file__).parents[1] / "fixtures/h200/findings"
+MEMORY = FINDINGS.parent / "memory"
 
 
 @pytest.mark.parametrize(
@@ -520,7 +557,7 @@ def test_findings_of_a_session_propose_what_remedies_them(name, first):
 
 
 def test_without_names_what_the_findings_propose_is_tried(tmp_path, monkeypatch, capsys):
-    def recorded(self, output, remedies=()):
+    def recorded(self, output, remedies=(), *, memory=False):
         self.count += 1
         shutil.copy(FINDINGS / "data_loader.session.pt.trace.json.gz", output / FILE_NAME)
 

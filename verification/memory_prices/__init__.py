@@ -1,0 +1,1 @@
+"""Are bytes and time that recommendations about memory claim those of the edited program?"""
