@@ -33,6 +33,17 @@ NOT_TORCHS = {
     # Of Python's syntax trees, and torch's public data loader
     "run/loops.py": {"", "attr", "id", "torch.utils.data", "DataLoader", "dataset"},
     "run/program.py": {"_run_module_as_main"},  # of ``runpy``
+    # Of NVIDIA's driver
+    "torch_compat/captured_nodes.py": {
+        "cuFuncGetName",
+        "cuGraphGetEdges",
+        "cuGraphGetEdges_v2",
+        "cuGraphGetNodes",
+        "cuGraphKernelNodeGetParams_v2",
+        "cuGraphNodeGetType",
+        "cuKernelGetName",
+        "cuStreamGetCaptureInfo_v2",
+    },
     "torch_compat/device_memory.py": {"param_groups", "state", "name"},  # documented
     "torch_compat/import_hooks.py": {"_initializing"},  # of Python's import
     "torch_compat/compiled_autograd.py": {""},  # what a missing ``__name__`` is

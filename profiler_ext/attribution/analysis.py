@@ -17,6 +17,7 @@ from profiler_ext.attribution.launches.call_origins import with_call_lines, with
 from profiler_ext.attribution.launches.compiled import CompiledAttributor
 from profiler_ext.attribution.launches.eager import EagerAttributor, forward_launches
 from profiler_ext.attribution.launches.launch_table import LaunchTable, main_phases, main_places
+from profiler_ext.attribution.launches.replayed import Attributed, ReplayAttributor
 from profiler_ext.attribution.places import PlaceTable, modules_of_joint_graphs
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches, find_launches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, masked, take
@@ -63,7 +64,7 @@ def attribute(recording: Recording) -> Analysis:
     )
 
 
-class _Attributed(NamedTuple):
+class _LaunchesOfRecording(NamedTuple):
     launches: Launches
     places: tuple[Place, ...]
     shares: Shares
@@ -74,11 +75,11 @@ class _Attributed(NamedTuple):
 
 def _attribute_launches(
     recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
-) -> _Attributed:
+) -> _LaunchesOfRecording:
     """Attribute the launches; enclosing ranges are freed before the time is shared."""
     launches, table, places, kernels = _launches_and_places(recording, nesting, enqueued, steps)
     main = main_places(table.distinct, places)
-    return _Attributed(
+    return _LaunchesOfRecording(
         launches,
         places,
         table.shares(launches.duration_ns),
@@ -148,9 +149,21 @@ def _attribute_all(
     eager = EagerAttributor(enclosing, enqueued, places, table, recording)
     for invocation in with_call_lines(invocations, places, eager.lines):
         compiled.attribute_launches(invocation)
+    replayed = ReplayAttributor(recording, enclosing, enqueued, places, table, _attribute_capture)
+    replayed.attribute_launches(table.unassigned)
     eager.attribute_launches(table.unassigned)
     duration = enclosing.events.duration_ns[enqueued.event]
     return table, forward_launches(eager.forward, enclosing.nesting, enqueued, duration)
+
+
+def _attribute_capture(recording: Recording) -> Attributed:
+    """Attribute what was recorded while the program captured CUDA graphs."""
+    events = recording.trace.events
+    nesting = nest(events)
+    enqueued = find_launches(events, nesting)
+    enclosing, order, places, invocations = identify_calls(recording, nesting, enqueued)
+    table, _ = _attribute_all(recording, enclosing, enqueued, order, places, invocations)
+    return Attributed(enqueued, table, places.places)
 
 
 def _launches(

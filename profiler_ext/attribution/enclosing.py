@@ -59,7 +59,7 @@ class EnclosingRanges:
         self.events, self.nesting = events, nesting
         self.is_marker = flag_rows(events.name, names.is_graph_marker) & is_cpu
         is_mark = flag_rows(events.name, classify.is_call_mark)
-        is_around_ops = self.is_marker | is_mark | flag_rows(events.name, names.is_graph_recording)
+        is_around_ops = self.is_marker | is_mark | flag_rows(events.name, names.is_around_ops)
         self.is_op = flag_rows(events.category, classify.is_op) & ~is_around_ops
         self.marker = nearest(self.is_marker)
         self.operator = nesting.outermost(self.is_op, within=self.is_marker)

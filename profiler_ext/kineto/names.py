@@ -41,6 +41,9 @@ _CALL_MARK = re.compile(
 )
 _OWNERS_MARK = re.compile(r"profiler_ext: owners (\d{1,9})", re.ASCII)
 _CLOCK_MARK = re.compile(r"profiler_ext: clock (\d{1,18})", re.ASCII)
+_CUDA_GRAPH_MARK = re.compile(
+    r"profiler_ext: cuda graph (?P<number>\d{1,9}) (?P<what>begins|ends|replays)", re.ASCII
+)
 
 
 class Category(StrEnum):
@@ -174,6 +177,11 @@ def is_graph_recording(name: str) -> bool:
     return _GRAPH_RECORDING.fullmatch(name) is not None
 
 
+def is_around_ops(name: str) -> bool:
+    """Tell whether it is a range around a CUDA graph's recording or replay, and no operator."""
+    return is_graph_recording(name) or _CUDA_GRAPH_MARK.fullmatch(name) is not None
+
+
 def is_sharding(name: str) -> bool:
     """Tell whether it is a range of FSDP's, which gathers parameters or reduces gradients in it."""
     return _SHARDING.fullmatch(name) is not None
@@ -215,8 +223,28 @@ def clock_mark(number: int) -> str:
 
 
 def is_clock_mark(name: str) -> bool:
-    """Tell whether an event is a clock mark, or that of a reading of memory's owners."""
-    return (_CLOCK_MARK.fullmatch(name) or _OWNERS_MARK.fullmatch(name)) is not None
+    """Tell whether an event is a clock mark, or that of owners of memory or of a CUDA graph."""
+    marks = (_CLOCK_MARK, _OWNERS_MARK, _CUDA_GRAPH_MARK)
+    return any(mark.fullmatch(name) is not None for mark in marks)
+
+
+class CudaGraphMark(StrEnum):
+    """What a mark of a CUDA graph that the program captured says."""
+
+    BEGINS = "begins"  # its capture begins
+    ENDS = "ends"  # its capture ends
+    REPLAYS = "replays"  # it is replayed in this range
+
+
+def cuda_graph_mark(number: int, what: CudaGraphMark) -> str:
+    """Return the name of a mark of a CUDA graph that the program captured."""
+    return f"profiler_ext: cuda graph {number} {what}"
+
+
+def marked_cuda_graph(name: str, what: CudaGraphMark) -> int | None:
+    """Return the number of the CUDA graph in such a mark, ``None`` for any other event."""
+    match = _CUDA_GRAPH_MARK.fullmatch(name)
+    return int(match["number"]) if match is not None and match["what"] == what else None
 
 
 def owners_mark(number: int) -> str:

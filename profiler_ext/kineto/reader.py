@@ -146,6 +146,14 @@ def read_document(path: Path, jobs: int | None = 1) -> Document:
         return _read_slow_path(path, text[:])
 
 
+def read_document_of(text: bytes) -> Document:
+    """Split the text of a trace that this package packed; raises ValueError."""
+    try:
+        return read_in_blocks(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"it is no trace ({error})") from error
+
+
 def trace_of(path: Path, document: Document) -> Trace:
     """Turn a split file into a trace; raises TraceError."""
     try:

@@ -23,16 +23,20 @@ import numpy as np
 from profiler_ext import errors, file_io, version
 from profiler_ext.collector import without_collector
 from profiler_ext.kineto import checking, distributed, names, raw_events, reader, source
-from profiler_ext.kineto.document import EVENTS_KEY, EXTENSION_KEY
+from profiler_ext.kineto.document import EVENTS_KEY, EXTENSION_KEY, Document
 from profiler_ext.records import consistency, provenance, stored
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.events import Ints, RawEvents, Trace
 from profiler_ext.records.recording import (
+    CapturedGraph,
+    CaptureRecording,
     Cell,
     GeneratedModule,
     PythonLines,
     Recording,
     Settings,
+    capture_recording,
+    inconsistency_of_captures,
     inconsistency_of_code,
 )
 
@@ -58,6 +62,8 @@ class _Extension(msgspec.Struct):
     compiles: tuple[Compilation, ...] = ()
     generated: tuple[GeneratedModule, ...] = ()
     cells: tuple[Cell, ...] = ()
+    cuda_graphs: tuple[CapturedGraph, ...] = ()
+    captures: tuple[CaptureRecording, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,30 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
     write_trace(path, header, _events(recording.trace.raw, arguments))
 
 
+def packed_capture(recording: Recording) -> CaptureRecording:
+    """Compress the file of what was recorded while CUDA graphs were captured."""
+    extension = (EXTENSION_KEY, msgspec.json.encode(stored.flat(_extension_of(recording))))
+    header = (*recording.trace.header, extension)
+    return capture_recording(b"".join(_parts(header, _events(recording.trace.raw, _NO_ARGUMENTS))))
+
+
+def unpacked_capture(capture: CaptureRecording) -> Recording:
+    """Return what was recorded while CUDA graphs were captured; raises TraceError or ValueError."""
+    document = reader.read_document_of(capture.content)
+    return _recording_of(Path("the capture of a CUDA graph"), document)
+
+
+def without_source(recording: Recording) -> Recording:
+    """Return a recording without source text, and so what was recorded during captures.
+
+    Raises:
+        TraceError: What a file holds of a capture is no recording.
+        ValueError: It cannot be unpacked.
+    """
+    captures = (stored.without_source(unpacked_capture(each)) for each in recording.captures)
+    return replace(stored.without_source(recording), captures=tuple(map(packed_capture, captures)))
+
+
 def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
     """Write a Kineto trace; raises OutputError."""
     with file_io.replacing(path) as file, _compressed(path, file) as out:
@@ -107,7 +137,10 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
 
 
 def _read(path: Path, jobs: int | None) -> Recording:
-    document = reader.read_document(path, jobs)
+    return _recording_of(path, reader.read_document(path, jobs))
+
+
+def _recording_of(path: Path, document: Document) -> Recording:
     extension = document.header.pop(EXTENSION_KEY, None)
     trace = reader.trace_of(path, document)
     if extension is None:
@@ -123,6 +156,8 @@ def _read(path: Path, jobs: int | None) -> Recording:
         ours.compiles,
         ours.generated,
         ours.cells,
+        ours.cuda_graphs,
+        ours.captures,
     )
     return distributed.with_rank(recording)
 
@@ -157,6 +192,8 @@ def with_valid_utf8(recording: Recording) -> Recording:
         compiles=clean.compiles,
         generated=clean.generated,
         cells=clean.cells,
+        cuda_graphs=clean.cuda_graphs,
+        captures=clean.captures,
     )
 
 
@@ -170,6 +207,8 @@ def _extension_of(recording: Recording) -> _Extension:
         recording.compiles,
         recording.generated,
         recording.cells,
+        recording.cuda_graphs,
+        recording.captures,
     )
 
 
@@ -233,6 +272,8 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
         problem = consistency.inconsistency_of_lines(ours.python)
     if problem is None:
         problem = inconsistency_of_code(ours.generated)
+    if problem is None:
+        problem = inconsistency_of_captures(ours.cuda_graphs, ours.captures)
     if problem is not None:
         raise _unreadable(path, problem, content)
     return ours

@@ -14,7 +14,7 @@ from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.file_io import read_regular
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.names import graph_key, marked_graph
-from profiler_ext.kineto.recording import with_valid_utf8
+from profiler_ext.kineto.recording import with_valid_utf8, without_source
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.lines import NOTHING_KEPT
 from profiler_ext.records.analysis import Analysis
@@ -37,7 +37,6 @@ from profiler_ext.records.recording import (
     cell_named,
     generated_module,
 )
-from profiler_ext.records.stored import without_source
 from profiler_ext.source_paths import cell_lines, cell_number, library_roots
 from profiler_ext.torch_compat import process
 

@@ -24,6 +24,9 @@ from profiler_ext.errors import (
     UsageError,
 )
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.hook_protocols import Ends, Ranges
+from profiler_ext.kineto.names import CudaGraphMark, cuda_graph_mark
+from profiler_ext.kineto.recording import with_valid_utf8
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.assembly import (
     GRAPHS,
@@ -32,8 +35,10 @@ from profiler_ext.profiling.assembly import (
     learn_callback,
     settings_of_process,
     source_roots,
+    with_cells,
     with_texts,
 )
+from profiler_ext.profiling.captured_graphs import HOOK as CUDA_GRAPHS
 from profiler_ext.profiling.exclusive import EXCLUSIVE_HOOK
 from profiler_ext.profiling.lines import HOOK, RecordedLines
 from profiler_ext.profiling.memory import MEMORY, RecordedMemory
@@ -41,11 +46,12 @@ from profiler_ext.profiling.out_of_memory import REPORTS
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import TorchViewsMixin
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
-from profiler_ext.records.recording import Settings
+from profiler_ext.records.recording import CapturedGraph, CaptureRecording, Recording, Settings
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.session_tables import SessionExplanations
 from profiler_ext.source_paths import user_roots
-from profiler_ext.torch_compat import process, profilers
+from profiler_ext.torch_compat import points, process, profilers
+from profiler_ext.torch_compat.patches import Patch
 from profiler_ext.torch_compat.process import live_artifacts
 
 if TYPE_CHECKING:
@@ -204,7 +210,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         if keep is not None and keep < 1:
             raise UsageError(f"keep is {keep}, expected 1 or more sessions, or None for all")
         self._setup_guard = setup_guard = Guard(strict)  # until capture is on, if it can be
-        if setup_guard.run("enable", _is_late):
+        if self._imports_compiler and setup_guard.run("enable", _is_late):
             warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
         capability_error = setup_guard.run(
             "enable", _enable_capture, torch_options, strict, recompile, self._imports_compiler
@@ -219,6 +225,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         guard = setup_guard.run("enable", _guard) or setup_guard
         self._unrecorded = guard.run("steps", UnrecordedSteps)
         self._called_modules = guard.run("called modules", CalledModules, switch, guard, self)
+        self._replays = Patch(points.REPLAY, Ranges(self._open_replay), guard)
         self._chooses_config = "experimental_config" not in torch_options
         if self._chooses_config:
             config = guard.run(THREADS, process.threads_config, are_all=not memory)
@@ -285,6 +292,8 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         """Mark the calls of compiled graphs from here on."""
         if self._called_modules is not None:
             self._called_modules.watch()
+        if points.REPLAY.problem() is None:
+            self._replays.install()
 
     def start_trace(self) -> None:
         """Start to record, if it was prepared; keep everything that can run."""
@@ -325,8 +334,20 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         """Remove the hooks."""
         self._guard.run(MEMORY, self._memory.leave)
         self._guard.run(GRAPHS, self._release)
+        self._replays.remove()
         if self._called_modules is not None:
             self._called_modules.leave()
+
+    def _open_replay(self, graph: Any) -> Ends | None:
+        """Open the mark of a CUDA graph's replay; kept short, as it runs at every replay."""
+        captured = switch.captured_graphs() if self.is_recording else None
+        number = None if captured is None else captured.number(graph)
+        if number is None:
+            return None
+        event = process.recording(cuda_graph_mark(number, CudaGraphMark.REPLAYS))
+        event.__enter__()
+        ends: Ends = event.__exit__
+        return ends
 
     def _on_cycle_end(self, _: torch.profiler.profile) -> None:
         """Make a session; exceptions of the program's callback are its own."""
@@ -346,6 +367,14 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         return True
 
     def _made_session(self) -> Session:
+        guard, made = self._guard, self._made_recording()
+        graphs = guard.run(CUDA_GRAPHS, _replayed_graphs, made) or ((), ())
+        taken = guard.run(MEMORY, self._memory.take, made.trace)
+        made = replace(made, memory=taken, cuda_graphs=graphs[0], captures=graphs[1])
+        complete = with_texts(made, self._keeps_source, guard)
+        return Session(complete, learn_callback(guard), source_roots(made, guard))
+
+    def _made_recording(self) -> Recording:
         guard = self._guard
         held = HeldModules.of_models()
         lines = guard.run(HOOK, self.lines.take_lines, held) or NO_LINES
@@ -353,10 +382,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         made = assemble_recording(
             trace, partial(self._settings, held), held, lines, self._setup_guard, guard
         )
-        taken = guard.run(MEMORY, self._memory.take, trace)
-        made = replace(made, gaps=(*made.gaps, *self.gaps()), memory=taken)
-        complete = with_texts(made, self._keeps_source, guard)
-        return Session(complete, learn_callback(guard), source_roots(made, guard))
+        return replace(made, gaps=(*made.gaps, *self.gaps()))
 
     def _on_lost(self, why: str) -> None:
         self.refusal = UsageError(why)
@@ -400,6 +426,37 @@ def _memory_options() -> dict[str, bool]:
     """Return torch's options for memory; where it runs out, what is alive is written."""
     REPORTS.watch(switch.graphs)
     return {"profile_memory": True}
+
+
+class CapturedGraphProfile(profile):
+    """Records the program while it captures a CUDA graph of its own."""
+
+    _imports_compiler = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recording: Recording | None = None
+
+    def _on_cycle_end(self, _: torch.profiler.profile) -> None:
+        if self.has_trace:
+            self.recording = self._guard.run(CUDA_GRAPHS, self._named_recording)
+        self._guard.run(GRAPHS, self._release)
+
+    def _named_recording(self) -> Recording:
+        return with_valid_utf8(with_cells(self._made_recording(), self._guard))
+
+    def refuse(self, error: ProfilerExtError) -> None:
+        """Stay silent: the replays are a gap."""
+
+
+def _replayed_graphs(
+    recording: Recording,
+) -> tuple[tuple[CapturedGraph, ...], tuple[CaptureRecording, ...]]:
+    captured = switch.captured_graphs()
+    if captured is None:
+        return (), ()
+    captured.keep(recording)
+    return captured.replayed_in(recording.trace.events.name.strings)
 
 
 def _is_late() -> bool:

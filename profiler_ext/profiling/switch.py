@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,12 +17,10 @@ from profiler_ext.errors import UntestedTorchWarning
 from profiler_ext.file_io import temporary_folder
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.profiling import MEMORY_VARIABLE
+from profiler_ext.profiling.captured_graphs import LEARN_VARIABLE, CapturedGraphs, CaptureProfile
 from profiler_ext.records.provenance import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat import behaviour, process
 from profiler_ext.torch_compat.profilers import USE
-
-LEARN_VARIABLE = "PROFILER_EXT_LEARN"
-"""At 0 in the environment no first calls are profiled, at 1 always."""
 
 
 class _OwnProfile(torch.profiler.profile):
@@ -70,6 +69,13 @@ class WarmupProfile:
 
 _lock = Lock()
 _capture: Capture | None = None
+_captured: CapturedGraphs | None = None
+_PROFILER = f"{__package__}.profiler"  # which imports this module
+
+
+def _new_capture_profile() -> CaptureProfile:
+    made: CaptureProfile = import_module(_PROFILER).CapturedGraphProfile()
+    return made
 
 
 def enable(
@@ -91,23 +97,28 @@ def enable(
         strict: raise failures in hooks; by default they become gaps and a warning.
         recompile: recompile graphs that a cache has from a run without capture; the cache keeps
             the result for the next run.
-        learn: profile the first calls of a CUDA graph whose library calls are not in the store, as
-            replays do not show them. CUPTI stays attached, and slows each launch. With ``False``,
-            as with ``PROFILER_EXT=1``, nothing is profiled before a ``profile`` is made.
+        learn: profile the first calls of a CUDA graph whose library calls are not in the store, and
+            the captures of the program's own CUDA graphs, as replays show no operators. CUPTI stays
+            attached, and slows each launch. With ``False``, as with ``PROFILER_EXT=1``, nothing is
+            profiled before a ``profile`` is made.
 
     Raises:
         TorchCapabilityError: This torch lacks a place that capture needs.
     """
-    global _capture
+    global _capture, _captured
     with _lock.held():
         if is_new := _capture is None:
             on_cpu = not torch.accelerator.is_available() if cpu_events is None else cpu_events
             fresh = Capture(cpu_events=on_cpu, strict=strict, warmup=WarmupProfile)
             fresh.install()
             _capture = fresh
+            _captured = CapturedGraphs(fresh.guard, _new_capture_profile)
+            fresh.guard.run("CUDA graphs", _captured.install)
         _capture.recompile = _capture.recompile or recompile
         is_requested = learn or os.environ.get(LEARN_VARIABLE, "0") not in ("", "0")
         _capture.learns = _capture.learns or is_requested
+        if _captured is not None:
+            _captured.is_wanted = _capture.learns
         if _capture.capability_error is not None:
             raise _capture.capability_error
     if is_new:
@@ -142,8 +153,11 @@ def when_imported(module: str, install: Callable[[], object]) -> None:
 
 def disable() -> None:
     """Switch capture off, remove the hooks, and forget what was captured."""
-    global _capture
+    global _capture, _captured
     with _lock.held():
+        if _captured is not None:
+            _captured.remove()
+            _captured = None
         if _capture is not None:
             _capture.remove()
             _capture = None
@@ -152,6 +166,11 @@ def disable() -> None:
 def current() -> Capture | None:
     """Return the capture that is on, if it is."""
     return _capture
+
+
+def captured_graphs() -> CapturedGraphs | None:
+    """Return the CUDA graphs that the program captured itself, while capture is on."""
+    return _captured
 
 
 def recompiles() -> bool:

@@ -332,6 +332,11 @@ class SiteEvidence(Term, page="evidence.md", title="launch", columns=("launches.
         "order, and kernels of an earlier run",
         "has its place in that order, and an earlier run saw the call run this kernel",
     )
+    CAPTURED_NODE = (
+        "captured_node",
+        "node of the program's CUDA graph",
+        "has the place of the call that a CUDA graph of the program captured as this node",
+    )
     RUNNER_COPY = (
         "graph_runner_input_copy",
         "an input copied for a replay",

@@ -124,10 +124,24 @@ class GapReason(
     OWN_CUDA_GRAPH = (
         "own_cuda_graph",
         "replayed by the program's own CUDA graph",
-        "were replayed by a CUDA graph that the program recorded itself: one call launches all of "
-        "its kernels, and no op stands around them",
-        "profile the same work without the graph, or let torch.compile record it, with "
-        'mode="reduce-overhead"',
+        "were replayed by a CUDA graph that the program captured itself, before capture was on: "
+        "one call launches all of its kernels, and no op stands around them",
+        "start the script with `profiler-ext run`, or call profiler_ext.enable() before the "
+        "program captures its CUDA graphs; with PROFILER_EXT=1 set PROFILER_EXT_LEARN=1, too",
+    )
+    REPLAY_DIFFERS = (
+        "replay_differs_from_capture",
+        "replayed what its capture does not show",
+        "were replayed by the program's own CUDA graph, and do not fit the calls that were "
+        "recorded while it was captured",
+        "profile again, and report the recording if it stays",
+    )
+    REPLAY_BRANCHES = (
+        "equal_branches_of_cuda_graph",
+        "equal kernels in branches of a CUDA graph",
+        "are of equal kernels that the program's CUDA graph ran on several streams at a time, so "
+        "that their order does not say which is which",
+        "capture the graph on one stream; the kernel and the phase show what ran",
     )
     GRAPH_NOT_CAPTURED = (
         "graph_not_captured",

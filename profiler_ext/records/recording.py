@@ -1,4 +1,4 @@
-"""What is recorded: trace, graphs, Python lines, generated code, notebook cells, settings.
+"""What is recorded: trace, graphs, Python lines, generated code, CUDA graphs, cells, settings.
 
 A position is a line of a frame or the call of a module, within another position; a frame's whole
 stack is a chain of them. Times are of the recorder's clock, which clock marks tie to the trace's.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -32,6 +33,8 @@ _NUMBERS_OF_A_PART = 4096  # no text in a file of ours may be long, and a thread
 Packed = tuple[bytes, ...]  # numbers, ``int64``, in parts that a file may hold
 # So deep are positions at most; what lies deeper is one whose line is not known
 MAX_POSITION_DEPTH = 4_096
+MAX_CAPTURE_BYTES = 256_000_000  # limit of what was recorded while CUDA graphs were captured
+_ZLIB_LEVEL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,96 @@ class PythonLines:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphNode:
+    """What a node of a CUDA graph runs."""
+
+    name: str  # a kernel's, as Kineto writes it; ``""`` for a copy or a memset
+    category: str  # Kineto's
+    shape: tuple[int, ...] = ()  # a kernel's grid and block
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedGraph:
+    """A CUDA graph that the program captured itself."""
+
+    number: int  # in the marks of its capture and of its replays
+    capture: int  # index of what was recorded while it was captured
+    kinds: tuple[GraphNode, ...]  # what its nodes run, each once
+    packed_nodes: Packed  # index of each node's kind, in the order of capture
+    packed_edges: Packed  # pairs of nodes: the second waits for the first
+
+    @property
+    def nodes(self) -> events.Ints:
+        """The index of each node's kind."""
+        return _unpacked(self.packed_nodes)
+
+    @property
+    def edges(self) -> events.Ints:
+        """The edges, one a row."""
+        return _unpacked(self.packed_edges).reshape(-1, 2)
+
+
+def captured_graph(
+    number: int, capture: int, nodes: Sequence[GraphNode], edges: Iterable[tuple[int, int]]
+) -> CapturedGraph:
+    """Pack the nodes of a CUDA graph."""
+    kinds = {node: at for at, node in enumerate(dict.fromkeys(nodes))}
+    ends = [end for edge in edges for end in edge]
+    own = [kinds[node] for node in nodes]
+    return CapturedGraph(number, capture, tuple(kinds), _packed(own), _packed(ends))
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRecording:
+    """What the program did while it captured CUDA graphs: a recording's file, compressed."""
+
+    size_bytes: int
+    packed: Packed
+
+    @property
+    def content(self) -> bytes:
+        """The file; raises ValueError."""
+        unpacking = zlib.decompressobj()
+        try:
+            content = unpacking.decompress(b"".join(self.packed), self.size_bytes + 1)
+        except zlib.error as error:
+            raise ValueError(f"it cannot be unpacked ({error})") from error
+        if len(content) != self.size_bytes:
+            raise ValueError("it has another size than it says")
+        return content
+
+
+def capture_recording(content: bytes) -> CaptureRecording:
+    """Compress the file of a recording."""
+    packed = zlib.compress(content, _ZLIB_LEVEL)
+    parts = (packed[at : at + _PART_BYTES] for at in range(0, len(packed), _PART_BYTES))
+    return CaptureRecording(len(content), tuple(parts))
+
+
+def inconsistency_of_captures(
+    graphs: Iterable[CapturedGraph], captures: Sequence[CaptureRecording]
+) -> str | None:
+    """Return what is wrong with CUDA graphs that were read from a file, ``None`` if nothing is."""
+    total_bytes = sum(max(each.size_bytes, 0) for each in captures)
+    if total_bytes > MAX_CAPTURE_BYTES or any(each.size_bytes < 0 for each in captures):
+        return f"captures of CUDA graphs: {total_bytes} bytes, expected fewer"
+    for at, graph in enumerate(graphs):
+        if not 0 <= graph.capture < len(captures):
+            return f"CUDA graph {at}: capture {graph.capture} is not there"
+        try:
+            nodes, edges = graph.nodes, graph.edges
+        except ValueError as error:
+            return f"CUDA graph {at}: {error}"
+        if not _is_below(nodes, len(graph.kinds)) or not _is_below(edges, len(nodes)):
+            return f"CUDA graph {at}: a node is not there"
+    return None
+
+
+def _is_below(numbers: events.Ints, count: int) -> bool:
+    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < count)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What is needed to read a recording anywhere."""
 
@@ -256,6 +349,10 @@ class Recording:
     # The code that Inductor generated for the graphs, if kept
     generated: tuple[GeneratedModule, ...] = ()
     cells: tuple[Cell, ...] = ()  # the notebook cells of the lines
+    # The CUDA graphs that the program captured itself and replayed in the recording, and what was
+    # recorded while it captured them
+    cuda_graphs: tuple[CapturedGraph, ...] = ()
+    captures: tuple[CaptureRecording, ...] = ()
     # What was allocated and freed, in a file of its own next to the trace; if it was recorded
     memory: memory.MemoryRecord | None = None
     # What was measured inside its kernels afterwards; it has a file of its own

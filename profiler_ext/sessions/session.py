@@ -21,7 +21,7 @@ from profiler_ext.exporters.views.inside import inside_of, write_inside
 from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
 from profiler_ext.kineto.distributed import is_rank_known, with_rank
 from profiler_ext.kineto.names import WORK_CATEGORIES, is_clock_mark
-from profiler_ext.kineto.recording import read_recording, write_recording
+from profiler_ext.kineto.recording import read_recording, without_source, write_recording
 from profiler_ext.kineto.source import is_folder, listed, looks_like_trace, shown
 from profiler_ext.memory import file as memory_file
 from profiler_ext.records.analysis import Analysis
@@ -29,7 +29,6 @@ from profiler_ext.records.events import flag_rows
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import Gap
 from profiler_ext.records.recording import Recording
-from profiler_ext.records.stored import without_source
 from profiler_ext.sessions.session_tables import SessionExplanations
 
 if TYPE_CHECKING:

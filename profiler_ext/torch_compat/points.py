@@ -195,6 +195,39 @@ CUDA_GRAPH = Point(
     "which inputs a CUDA graph copies before its replay",
     "each CUDA graph that is recorded of a compiled graph",
 )
+_OWN_GRAPHS = "what is replayed by CUDA graphs that the program captures itself"
+CAPTURE_BEGIN = Point(
+    "torch.cuda.graphs",
+    "CUDAGraph.capture_begin",
+    ("self",),
+    _OWN_GRAPHS,
+    "the begin of each capture of a CUDA graph",
+    is_vital=False,
+)
+CAPTURE_END = Point(
+    "torch.cuda.graphs",
+    "CUDAGraph.capture_end",
+    ("self",),
+    _OWN_GRAPHS,
+    "the end of each capture of a CUDA graph, with the graph's nodes",
+    is_vital=False,
+)
+GRAPHED_CALLABLES = Point(
+    "torch.cuda",
+    "make_graphed_callables",
+    ("callables",),
+    _OWN_GRAPHS,
+    "the captures of a forward and of its backward, as one",
+    is_vital=False,
+)
+REPLAY = Point(
+    "torch.cuda.graphs",
+    "CUDAGraph.replay",
+    ("self",),
+    _OWN_GRAPHS,
+    "each replay of a CUDA graph, while recording",
+    is_vital=False,
+)
 DYNAMO_GRAPH = Point(
     "torch._dynamo.output_graph",
     "OutputGraph.call_user_compiler",

@@ -28,6 +28,8 @@ def first_vararg(code: CodeType, scope: Mapping[str, Any]) -> tuple[str, Any] | 
     return (name, vararg[0]) if type(vararg) is tuple and vararg else None
 
 
+_GRAPH_TREES = "torch._inductor.cudagraph_trees"
+_MAX_FRAMES = 16  # from a hook on a capture to who captures, with the frames of this package
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 
 
@@ -201,6 +203,19 @@ _CALLS = (
 def can_record() -> bool:
     """Tell whether this torch has what :func:`recording` and :func:`profiler_is_on` need."""
     return not private.unavailable(_RECORDING)
+
+
+def in_graph_trees() -> bool:
+    """Tell whether Inductor's runner of CUDA graphs calls the caller of this package."""
+    trees = sys.modules.get(_GRAPH_TREES)
+    frame: FrameType | None = sys._getframe(1) if trees is not None else None
+    for _ in range(_MAX_FRAMES):
+        if frame is None or frame.f_code.co_filename == getattr(trees, "__file__", None):
+            break
+        frame = frame.f_back
+    else:
+        return False
+    return frame is not None
 
 
 def can_mark_calls() -> bool:

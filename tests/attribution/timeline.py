@@ -103,9 +103,9 @@ class Timeline:
         name = "cudaStreamSynchronize"
         self.marks.append(Mark(name, "cuda_runtime", self.thread, start_ns, took_ns, {}))
 
-    def noted_call(self) -> None:
+    def noted_call(self, name: str = "cuLaunchKernel") -> None:
         """Write one call into the driver while a CUDA graph is recorded: it runs nothing."""
-        self._call("cuLaunchKernel", "cuda_driver")
+        self._call(name, "cuda_driver" if name.startswith("cuL") else "cuda_runtime")
 
     def replay(self, *kernels: str) -> None:
         """Write one replay of a CUDA graph; names that begin with ``Memset`` are memsets."""
