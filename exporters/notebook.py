@@ -30,6 +30,7 @@ from profiler_ext.exporters.views.rooflines import roofline_text, utilisation_te
 from profiler_ext.findings import Finding, Findings, find, find_on_ranks
 from profiler_ext.records import recording, vocabulary
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.step_kinds import of_usual_kind
 
 _TOP = 10
 _SHOWN_IDLE = 3
@@ -104,7 +105,7 @@ def _rows(analyses: Sequence[Analysis], name: str) -> list[dict[str, Any]]:
 
 def _spans(analyses: Sequence[Analysis]) -> int:
     """Return the number of rank steps that sums cover."""
-    return max(sum(len(analysis.steps) for analysis in analyses), 1)
+    return max(sum(len(of_usual_kind(each).steps) for each in analyses), 1)
 
 
 def _recommendations(analyses: Sequence[Analysis]) -> Findings | None:

@@ -90,7 +90,11 @@ class TableKind:
         if not self.has_phases and (wrong := sorted(given.keys() & {"phase", "scope", "kernel"})):
             names = " and ".join(wrong)
             raise UsageError(f"{self.name} is of no work and has no {names}; leave that out")
-        table: Table = load_function(self.maker)(analysis, *arguments, **given)
+        from profiler_ext.exporters.tables.selection import Selection
+
+        chosen = Selection(given.get("step"), step_kind=given.pop("step_kind", None))
+        narrowed = chosen.narrowed(analysis, is_sum=self.is_sum)
+        table: Table = load_function(self.maker)(narrowed, *arguments, **given)
         return table
 
 
@@ -210,6 +214,28 @@ RECORDS = (
             ("counted_fraction", "counted"),
         ),
         unnamed="no step",
+        drawer=_DRAWER,
+    ),
+    TableKind(
+        name="by_step",
+        description="each step: its kind and tokens in inference, how long the devices were busy",
+        maker="tables.overview:by_step",
+        keys=("rank", "step"),
+        is_written=True,
+        by="step",
+        title="Steps",
+        shown=(
+            ("step", "step"),
+            ("wall_ns", "wall time"),
+            ("busy_ns", "busy"),
+            ("step_kind", "kind"),
+            ("batch", "batch"),
+            ("length", "length"),
+            ("tokens", "tokens"),
+            ("tokens_per_s", "tokens/s"),
+        ),
+        unnamed="no step",
+        has_phases=False,
         drawer=_DRAWER,
     ),
 )

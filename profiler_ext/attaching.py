@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from profiler_ext import errors, source_paths
 from profiler_ext.attribution.enclosing import EnclosingRanges
 from profiler_ext.attribution.graph_calls import find_calls
+from profiler_ext.attribution.package_calls import package_marks
 from profiler_ext.attribution.trace.launches import find_launches
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.kineto import names
+from profiler_ext.kineto.reader import with_events
 from profiler_ext.kineto.recording import with_valid_utf8
 from profiler_ext.recall.lines import from_record
 from profiler_ext.recall.provenance_lookup import GraphLookup, find_kernels, find_records
@@ -23,7 +26,8 @@ from profiler_ext.records import evidence, vocabulary
 from profiler_ext.records.events import Events, Trace
 from profiler_ext.records.provenance import Gap, GraphInstance, Provenance
 from profiler_ext.records.recording import Recording, Settings
-from profiler_ext.store import Store
+from profiler_ext.store import Store, from_bytes
+from profiler_ext.store.packages import package_key, package_records
 
 _FROM = "its record was found in the store by the key in the trace"
 
@@ -38,12 +42,25 @@ class Attached:
     missing: tuple[str, ...]  # source files that the records name and that do not exist here
 
 
-def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
-    """Add to a recording the graphs that it names and the store has; raises UsageError."""
+def attach(
+    recording: Recording, store: Store, source_root: Path, packages: Iterable[Path] = ()
+) -> Attached:
+    """Add to a recording the graphs that it names, and the store or a package has.
+
+    Args:
+        packages: AOTInductor's packages, of which the process without capture marks no call.
+
+    Raises:
+        UsageError: The working folder was removed.
+        StoreError: A package cannot be read, or carries no record.
+    """
     try:
         root = os.path.realpath(source_root)
     except FileNotFoundError as error:
         raise errors.UsageError("the working folder was removed; give --root DIR") from error
+    in_packages = _records(packages)
+    if marks := package_marks(recording.trace.events, in_packages):
+        recording = dataclasses.replace(recording, trace=with_events(recording.trace, marks))
     keys = dict.fromkeys(map(names.graph_key, recording.trace.events.name.strings))
     wanted = [key for key in keys if key is not None]
     known = {graph.key for graph in recording.graphs if graph.is_known}
@@ -52,6 +69,8 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     graphs = list(recording.graphs)
     for key in wanted:
         records, unreadable = ((), ()) if key in known else find_records(store, key)
+        if key in in_packages:
+            records = (in_packages[key],)
         gaps += unreadable
         for record in records:
             graphs.append(_instance(len(graphs), key, compile_ids.get(key), record, root))
@@ -65,6 +84,19 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     known = {graph.key for graph in graphs if graph.is_known}
     unknown = tuple(key for key in wanted if key not in known)
     return Attached(with_valid_utf8(attached), len(wanted), unknown, _missing(graphs))
+
+
+def _records(packages: Iterable[Path]) -> dict[str, Provenance]:
+    """Return the records in packages by their keys; raises StoreError."""
+    records: dict[str, Provenance] = {}
+    for package in packages:
+        known = package_records(package)
+        if not known:
+            raise errors.StoreError(
+                f"{package} carries no record; compile it with `PROFILER_EXT=1` in the environment"
+            )
+        records |= {package_key(data): from_bytes(data) for data in known.values()}
+    return records
 
 
 def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Settings:

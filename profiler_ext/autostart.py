@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from profiler_ext import renaming
 
 T = TypeVar("T")
-VARIABLE = "PROFILER_EXT"
+VARIABLE, SESSIONS = "PROFILER_EXT", "PROFILER_EXT_SESSIONS"
 
 
 def on_torch_import(callback: Callable[[], object]) -> None:
@@ -120,3 +120,5 @@ def _enable() -> None:
     name = renaming.load_under_alias() if renaming.is_shadowed([]) else renaming.NAME
     # No recording was requested yet: whatever attaches CUPTI waits for one.
     import_module(f"{name}.profiling.switch").enable(learn=False)
+    if folder := os.environ.get(SESSIONS):
+        import_module(f"{name}.profiling.program_profilers").install(folder)

@@ -47,6 +47,7 @@ from profiler_ext.records.vocabulary import (
     Phase,
     Scope,
     SiteKind,
+    StepKind,
     Term,
 )
 from profiler_ext.rooflines.compute_units import Bound, Unit, UnitEvidence
@@ -88,6 +89,7 @@ VOCABULARIES: tuple[type[Term], ...] = (
     Scope,
     BreakdownCategory,
     CacheState,
+    StepKind,
     EntryState,
     Unit,
     UnitEvidence,
@@ -122,6 +124,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     BreakdownCategory: ("What the time of the breakdown is attributed to", "The time"),
     EntryState: ("States of stored records, in `profiler-ext cache list`", "The record"),
     CacheState: ("How a compiled graph came to be in a process", "The graph"),
+    StepKind: ("What a step of inference does", "The step"),
     Unit: ("Which arithmetic a kernel used", "The arithmetic"),
     UnitEvidence: ("Attribution method", "The launch"),
     Bound: ("What keeps a launch from being shorter", "The launch"),
@@ -155,7 +158,17 @@ def pages() -> Mapping[str, Callable[[], str]]:
         LifeEvidence,
     )
     words = (
-        *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
+        *(
+            Phase,
+            LaunchKind,
+            SiteKind,
+            Level,
+            Scope,
+            BreakdownCategory,
+            CacheState,
+            EntryState,
+            StepKind,
+        ),
         *(Unit, UnitEvidence, Bound),
         *(FusionBarrier, InsideRoute, LinePart, KernelLineEvidence),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),

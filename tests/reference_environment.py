@@ -7,6 +7,12 @@ OURS = (
         "`1`: an installed copy enables capture in each process that imports torch",
     ),
     (
+        "PROFILER_EXT_SESSIONS",
+        "",
+        "a folder: with `PROFILER_EXT=1`, each recording of the program's own "
+        "`torch.profiler.profile` is also [written to it as a session](../guides/vllm.md)",
+    ),
+    (
         "PROFILER_EXT_RIDE",
         "`1`",
         "`0`: keep provenance in the store only, not on Inductor's cached artifacts",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import zipfile
 from itertools import product
 from pathlib import Path
 
@@ -12,13 +13,15 @@ import pytest
 
 from profiler_ext.attaching import attach
 from profiler_ext.attribution import attribute
+from profiler_ext.attribution.package_calls import Launched, find_package_calls
 from profiler_ext.cli import main
+from profiler_ext.errors import StoreError
 from profiler_ext.records.events import Device
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.provenance import Provenance
 from profiler_ext.records.recording import Recording
 from profiler_ext.sessions.session import Session, load
-from profiler_ext.store import Store, to_bytes, with_digest, work_digest
+from profiler_ext.store import Store, packages, to_bytes, with_digest, work_digest
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import rows
 from tests.attribution.timeline import Timeline
@@ -176,3 +179,82 @@ def test_the_command_writes_a_session_without_torch(store: Store, tmp_path: Path
     assert list(again.by_line().dropna(subset=["line"]).line) == [5]
     assert list(again.graphs().cache_state) == ["attached"]
     assert main(["attach", str(trace), "-o", str(tmp_path / "out")]) == 2
+
+
+def packaged(tmp_path: Path, *sites: str) -> tuple[Path, str]:
+    """Return a library of AOTInductor's with the record of a graph next to it, and its key."""
+    nodes = [node(name, 5) for name in sites]
+    made = graph(nodes, [triton(name, name) for name in sites]).provenance
+    assert made is not None
+    data = to_bytes(with_digest(made))
+    library = tmp_path / f"{'_'.join(sites)}.so"
+    library.write_bytes(b"\x7fELF")
+    packages.write_record(library, data)
+    return library, packages.package_key(data)
+
+
+def ran(*kernels: str) -> Recording:
+    """Return what a process without capture records of what a C++ wrapper launches."""
+    timeline = Timeline()
+    for kernel in kernels:
+        timeline.launch(kernel)
+    return Recording(timeline.trace())
+
+
+def sites_of(recording: Recording, *libraries: Path) -> list[int | None]:
+    """Return the call site of each launch once packages are attached."""
+    store = Store(libraries[0].parent / "none")
+    analysis = attribute(attach(recording, store, libraries[0].parent, libraries).recording)
+    sites = rows(analysis, "call_site", "gap")
+    assert {gap for site, gap in sites if site is None} <= {"aot_inductor"}
+    return [site for site, _ in sites]
+
+
+A, B, C = "triton_poi_a_0", "triton_poi_b_1", "triton_poi_c_2"
+
+
+def test_calls_of_a_package_are_found_by_its_kernels_in_their_order(tmp_path: Path) -> None:
+    library, _ = packaged(tmp_path, A, B)
+    assert sites_of(ran(A, B, A, B), library) == [0, 1, 0, 1]
+    assert sites_of(ran(B, A, B), library) == [None, 0, 1]
+    assert sites_of(ran(B, A), library) == [None, None]
+
+
+def test_a_package_whose_kernels_begin_as_they_end_is_found_in_whole_calls_only(
+    tmp_path: Path,
+) -> None:
+    library, _ = packaged(tmp_path, A, B, A)
+    assert sites_of(ran(A, B, A, A, B, A), library) == [0, 1, 2, 0, 1, 2]
+    assert sites_of(ran(A, A, B, A, A, B), library) == [None] * 6
+
+
+def test_what_several_packages_may_have_launched_is_no_call(tmp_path: Path) -> None:
+    first, _ = packaged(tmp_path, A, B)
+    second, _ = packaged(tmp_path, A, B, C)
+    assert sites_of(ran(A, B, C), first, second) == [None] * 3
+    assert sites_of(ran(A, B), first, second) == [0, 1]
+
+
+def test_a_library_call_before_or_after_the_kernels_belongs_to_the_call() -> None:
+    sites = [extern("mm", "mm"), triton(A, "a")]
+    made = graph([node("mm", 5), node("a", 6)], sites).provenance
+    assert made is not None
+    launched = Launched(("gemm", A, "gemm", "gemm", A), (True, False, False, False, False))
+    assert find_package_calls(launched, {"k": made}) == (("k", 1, 1), ("k", 2, 4))
+    trails = dataclasses.replace(made, call_sites=made.call_sites[::-1])
+    assert find_package_calls(launched, {"k": trails}) == (("k", 1, 3), ("k", 4, 4))
+    both = dataclasses.replace(made, call_sites=(*made.call_sites, sites[0]))
+    assert find_package_calls(launched, {"k": both}) == (("k", 1, 1), ("k", 4, 4))
+
+
+def test_the_record_in_a_package_is_read_and_a_package_without_one_refused(tmp_path: Path) -> None:
+    data, package = to_bytes(record()), tmp_path / "m.pt2"
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr("m/data/aotinductor/model/x.wrapper.so.pxpr", data)
+        archive.writestr("m/data/aotinductor/other/x.wrapper.so", b"")
+    assert packages.package_records(package) == {"model": data}
+    with zipfile.ZipFile(tmp_path / "plain.pt2", "w") as archive:
+        archive.writestr("m/data/aotinductor/model/x.wrapper.so", b"")
+    for unusable in (tmp_path / "plain.pt2", tmp_path / "absent.pt2"):
+        with pytest.raises(StoreError, match="record"):
+            attach(ran(A), Store(tmp_path), tmp_path, [unusable])

@@ -261,8 +261,8 @@ def test_what_names_no_table_is_refused_with_the_list() -> None:
     for held in Session(gpu_step().recording), two_ranks():
         with pytest.raises(UsageError, match="no table 'lines'; ask for one of launches, attrib"):
             held.table("lines")
-    with pytest.raises(UsageError, match="no report by 'step'; ask for one of line, module"):
-        Session(gpu_step().recording).report("step")
+    with pytest.raises(UsageError, match="no report by 'steps'; ask for one of line, module"):
+        Session(gpu_step().recording).report("steps")
 
 
 def test_a_folder_of_tables_holds_those_that_are_written(tmp_path: Path) -> None:

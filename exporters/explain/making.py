@@ -11,6 +11,7 @@ from profiler_ext.exporters.explain.against import Earlier, against
 from profiler_ext.exporters.explain.details import ExplainContext, no_time_reason
 from profiler_ext.exporters.json_output import answers, documents, explained
 from profiler_ext.exporters.views.modules import depth_of, folded_modules
+from profiler_ext.exporters.views.steps import OfKind
 from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.lineage import Frame
@@ -29,6 +30,7 @@ def explain(
         UnclearNameError: The name means several things, or none.
         UsageError: ``top`` is less than 1, or a session has no profiled step.
     """
+    whole, session = session, OfKind(session)
     if not any(each.steps for each in session.analyses):
         raise UsageError("no step was profiled, so there is nothing to explain; record one step")
     subject = subjects.resolve_subject(name, session.analyses)
@@ -49,7 +51,7 @@ def explain(
     lists, cuts = _lists(about, idle, top)
     return explained.Explanation(
         cuts=[*cuts, *answers.steps_truncation(session)],
-        session=answers.session_facts(session),
+        session=answers.session_facts(whole),
         coverage=answers.coverage(session),
         subject=_facts(about),
         time=time,

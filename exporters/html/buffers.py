@@ -17,6 +17,7 @@ from profiler_ext.exporters.views.findings import kernel_name
 from profiler_ext.exporters.views.formatting import short_path, time_text
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.recording import Settings
+from profiler_ext.records.step_kinds import of_usual_kind
 from profiler_ext.records.vocabulary import FusionBarrier
 from profiler_ext.rooflines.intermediates import PassedBuffer, Side, passed_buffers
 
@@ -31,7 +32,7 @@ _HEADS = (
 
 def buffers(analyses: Sequence[Analysis]) -> str:
     """Return the section of the first rank; nothing where no buffer is known."""
-    analysis = analyses[0]
+    analysis = of_usual_kind(analyses[0])
     passed = passed_buffers(analysis)
     if not passed:
         return ""

@@ -50,6 +50,7 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.share_sums import sum_by, sum_by_name
+from profiler_ext.records.step_kinds import of_usual_kind
 from profiler_ext.records.vocabulary import Phase
 from profiler_ext.rooflines.peaks import PEAKS
 
@@ -202,7 +203,7 @@ def report_data(
     ``sites`` are what launches share, ``slices`` their sums, ``places`` rows of numbers into pools.
     """
     settings = analyses[0].recording.settings
-    slowest = max(analyses, key=step_without_communication_ns)
+    slowest = of_usual_kind(max(analyses, key=step_without_communication_ns))
     files, pools = files_shown(analyses, texts), Pools()
     paths = {file.path: number for number, file in enumerate(files)}
     places = [_place_numbers(analysis, pools, paths) for analysis in analyses]

@@ -34,6 +34,7 @@ from profiler_ext.exporters.html.template import (
 )
 from profiler_ext.exporters.sources import local_sources, module_texts
 from profiler_ext.exporters.views.formatting import style_sheet
+from profiler_ext.exporters.views.steps import kind_texts
 from profiler_ext.exporters.views.summary import heading, heading_of_ranks
 from profiler_ext.records.analysis import Analysis
 
@@ -125,7 +126,7 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
     return render_page(
         "page.html",
         title=text(f"profiler-ext: {line}"),
-        heading=text(line),
+        heading="<br>".join(map(text, (line, *kind_texts(analyses[0])))),
         style=style_sheet() + resource("report.css"),
         policy=script_policy(scripts),
         links="".join(tag("a", title, href=f"#{name}") for name, title in _LINKS if name in shown),

@@ -61,6 +61,7 @@ from profiler_ext.findings import Finding, Location, find, find_on_ranks
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import CompilePhase
 from profiler_ext.records.recording import Settings
+from profiler_ext.records.step_kinds import of_usual_kind
 from profiler_ext.records.vocabulary import Phase
 
 _SHOWN = 20
@@ -268,7 +269,8 @@ def steps(analyses: Sequence[Analysis]) -> str:
         return ""
     most = max(max(c.walls_ns) for columns in shown.values() for c in columns) or 1
     each = (_rank_steps(*item, most, len(analyses) > 1) for item in shown.items())
-    legend = _legend([column for columns in shown.values() for column in columns])
+    usual = step_columns([*map(of_usual_kind, analyses)])
+    legend = _legend([column for columns in usual.values() for column in columns])
     return section("steps", "Wall time of each step, by phase", legend + "".join(each))
 
 

@@ -13,6 +13,7 @@ from profiler_ext.exporters.html.sites import Sites
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import share_offsets, sum_by
+from profiler_ext.records.step_kinds import kinds_of_steps, of_usual_kind
 
 MAX_RANKS = 8
 MAX_STEPS = 32
@@ -123,7 +124,10 @@ def _slices(
         own = tuple(each for each in analyses if rank in (None, rank_number(each)))
         for step in each_step:
             profiled = (a for a in own if step in (None, *(each.number for each in a.steps)))
-            yield Slice(tuple(profiled), rank, step)
+            # Steps of several kinds have no common mean
+            yield Slice(
+                tuple(of_usual_kind(a) if step is None else a for a in profiled), rank, step
+            )
 
 
 class Sums:
@@ -169,7 +173,7 @@ def controls(chosen: Choices) -> str:
     """Return the selectors, and what was left out."""
     parts = (
         _chooser("rank", chosen.ranks, chosen.all_ranks),
-        _chooser("step", chosen.steps, chosen.all_steps),
+        _chooser("step", chosen.steps, chosen.all_steps, _whole_text(chosen)),
         _unit(chosen.slices[0].spans),
         *_left_out("ranks", len(chosen.ranks), chosen.all_ranks),
         *_left_out("steps", len(chosen.steps), chosen.all_steps),
@@ -177,10 +181,18 @@ def controls(chosen: Choices) -> str:
     return "".join(parts)
 
 
-def _chooser(name: str, there: Mapping[int, str], every: int) -> str:
+def _whole_text(chosen: Choices) -> str:
+    """Return what no choice of a step stands for: all, or those of the usual kind."""
+    first = chosen.slices[0].analyses[0]
+    kinds = [each for each in kinds_of_steps(first) if each.steps]
+    is_all = len(first.steps) == chosen.all_steps or not kinds
+    return "" if is_all else f"{len(first.steps):,} of {kinds[0].kind.label}"
+
+
+def _chooser(name: str, there: Mapping[int, str], every: int, whole: str = "") -> str:
     if every < 2:
         return ""
-    options = {"": f"all {every:,}"} | {
+    options = {"": whole or f"all {every:,}"} | {
         str(number): f"{number}{f' ({word})' if word else ''}" for number, word in there.items()
     }
     return _select(name, name, options)

@@ -16,6 +16,7 @@ from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.tables.trust import RowEvidence, evidence_of_rows
 from profiler_ext.exporters.views import formatting, summary
 from profiler_ext.exporters.views.findings import SHOWN
+from profiler_ext.exporters.views.steps import KindRow, OfKind, kind_rows
 from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.findings import Finding, Findings
 from profiler_ext.memory.over_time import highest, kinds_bytes
@@ -45,7 +46,24 @@ def session_facts(source: SessionLike) -> documents.SessionFacts:
         world_size=settings.world_size,
         launches=sum(each.launch_count for each in source.analyses),
         step_count=len({number for _, number in steps}),
+        step_kinds=list(map(_kind, kind_rows(source.analyses[0]))),
         steps=list(islice(chain.from_iterable(map(_steps, source.analyses)), MAX_STEPS)),
+    )
+
+
+def _kind(row: KindRow) -> documents.StepKindFacts:
+    own = row.steps
+    return documents.StepKindFacts(
+        kind=own.kind.value,
+        steps=[each.number for each in own.steps],
+        batch=list(own.batch),
+        length=list(own.length),
+        context=None if own.context is None else list(own.context),
+        step_ns=row.step_ns,
+        is_profiled=row.is_profiled,
+        tokens=row.tokens,
+        is_most=row.is_most,
+        tokens_per_s=row.tokens_per_s,
     )
 
 
@@ -74,6 +92,7 @@ def _steps(analysis: Analysis) -> list[documents.StepFacts]:
 
 def coverage(source: SessionLike) -> documents.Coverage:
     """Return how much of the time is attributed to lines, and why the rest is not."""
+    source = OfKind(source)
     rows = summary.records(source.columns("coverage"))
     named = ("scope", "level", "category", "duration_ns", "fraction")
     return documents.Coverage(

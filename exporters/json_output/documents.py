@@ -50,6 +50,21 @@ class StepFacts(Part, frozen=True, kw_only=True):
     counted_fraction: Annotated[float | None, about("part of the products' time with operations")]
 
 
+class StepKindFacts(Part, frozen=True, kw_only=True):
+    """Steps of inference of one kind, by the shapes of what the model was given."""
+
+    kind: Annotated[str, about("prefill, decode, speculative or sequences")]
+    steps: Annotated[list[int], about("the recorded ones; none where they were timed alone")]
+    batch: Annotated[list[int], about("least and most sequences, beams among them")]
+    length: Annotated[list[int], about("least and most tokens of a sequence in a call")]
+    context: Annotated[list[int] | None, about("least and most tokens so far, where a mask has it")]
+    step_ns: Annotated[int | None, about("the usual; without profiling where that was measured")]
+    is_profiled: Annotated[bool, about("step_ns is of recorded steps")]
+    tokens: Annotated[float, about("of a step: computed, padding included; of a round, accepted")]
+    is_most: Annotated[bool, about("how many drafted tokens are accepted is not known")]
+    tokens_per_s: float | None
+
+
 class SessionFacts(Part, frozen=True, kw_only=True):
     """What was profiled."""
 
@@ -60,6 +75,10 @@ class SessionFacts(Part, frozen=True, kw_only=True):
     world_size: int
     launches: int
     step_count: int
+    step_kinds: Annotated[
+        list[StepKindFacts],
+        about("of inference; sums of tables are of the first unless a filter names another"),
+    ] = msgspec.field(default_factory=list)
     steps: list[StepFacts]
 
 

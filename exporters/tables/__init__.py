@@ -16,6 +16,7 @@ from profiler_ext.exporters.tables.idle import idle_by_cause, idle_by_line
 from profiler_ext.exporters.tables.kernels import by_kernel, by_site
 from profiler_ext.exporters.tables.memory import by_memory
 from profiler_ext.exporters.tables.overview import (
+    by_step,
     coverage,
     findings,
     fraction_at,
@@ -54,6 +55,7 @@ __all__ = [
     "by_op",
     "by_phase",
     "by_site",
+    "by_step",
     "communication",
     "compiles",
     "coverage",

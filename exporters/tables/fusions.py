@@ -46,6 +46,7 @@ def fusions(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
     they begin with ``reader_``. The largest possible saving comes first.
     """
     selection = Selection(**filters)
+    analysis = selection.narrowed(analysis, is_sum=True)
     chosen = selection.profiled(analysis)
     rows = [each for each in passed_buffers(analysis) if _is_chosen(analysis, each, selection)]
     passes = np.array([int(chosen[each.calls].sum()) for each in rows], np.int64)

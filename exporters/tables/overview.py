@@ -18,6 +18,7 @@ from profiler_ext.records.evidence import ForwardEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.share_sums import profiled_shares, sum_by
+from profiler_ext.records.step_kinds import kinds_of_steps
 from profiler_ext.records.vocabulary import Level, Phase, Scope
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 from profiler_ext.rooflines.utilisation import Utilisation, utilisation_by_step
@@ -205,6 +206,54 @@ def utilisation(
         values = [None if each is None else value_of(each) for each in by_step]
         columns[name] = gather(values, every, dtype)
     return schema.frame(columns)
+
+
+def by_step(analysis: Analysis, **filters: Unpack[Filters]) -> Table:
+    """Return one row for each step; of inference its kind, and the tokens of its last call.
+
+    ``tokens`` are computed, padding included, and ``tokens_per_s`` are those of the recorded step,
+    with the profiler on.
+    """
+    selection = Selection(**filters)
+    is_there = selection.has_rank_of(analysis)
+    if is_there:
+        selection.require_step(analysis)
+    steps = [each for each in analysis.steps if is_there and selection.step in (None, each.number)]
+    busy = _busy_ns(analysis)
+    named = {
+        number: (own.kind.value, call)
+        for own in kinds_of_steps(analysis)
+        for number, call in own.last_calls
+    }
+    of_steps = [named.get(each.number, (None, None)) for each in steps]
+    kinds, last = [kind for kind, _ in of_steps], [call for _, call in of_steps]
+    tokens = [None if call is None else call.batch * call.length for call in last]
+    rate = [
+        None if not count or not step.wall_ns else round(1e9 * count / step.wall_ns)
+        for count, step in zip(tokens, steps, strict=True)
+    ]
+    every = np.arange(len(steps))
+    columns: dict[str, AnyColumn] = {
+        "rank": schema.repeated(analysis.recording.settings.rank, len(steps), INT),
+        "step": gather([each.number for each in steps], every, INT),
+        "wall_ns": gather([each.wall_ns for each in steps], every, INT),
+        "busy_ns": gather([busy.get(each.number, 0) for each in steps], every, INT),
+        "step_kind": gather(kinds, every, TEXT),
+        "batch": gather([None if call is None else call.batch for call in last], every, INT),
+        "length": gather([None if call is None else call.length for call in last], every, INT),
+        "tokens": gather(tokens, every, INT),
+        "tokens_per_s": gather(rate, every, INT),
+    }
+    return schema.frame(columns)
+
+
+def _busy_ns(analysis: Analysis) -> dict[int, int]:
+    """Return how long the devices were busy in each step, each device once."""
+    busy: dict[int, int] = {}
+    for row in analysis.breakdown:
+        if row.scope != Scope.IDLE:
+            busy[row.step] = busy.get(row.step, 0) + row.duration_ns
+    return busy
 
 
 def findings(analysis: Analysis, *, rank: int | None = None) -> Table:

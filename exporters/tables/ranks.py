@@ -68,7 +68,7 @@ def of_ranks(
         return concatenated(tables)
     profiled = [
         [step.number for step in analysis.steps if selection.step in (None, step.number)]
-        for analysis in chosen
+        for analysis in (selection.narrowed(each, is_sum=True) for each in chosen)
     ]
     return add_means(kind, sum_over_ranks(kind, tables), profiled)
 

@@ -12,8 +12,24 @@ import numpy.typing as npt
 
 from profiler_ext.errors import UsageError
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.vocabulary import Phase, Scope
+from profiler_ext.records.step_kinds import of_kind, of_usual_kind
+from profiler_ext.records.vocabulary import Phase, Scope, StepKind
 
+
+def kind_named(name: str) -> StepKind:
+    """Return a kind of steps.
+
+    Raises:
+        UsageError: There is no such kind.
+    """
+    if name not in tuple(StepKind):
+        listed = ", ".join(StepKind)
+        raise UsageError(f"there is no kind of steps {name!r}; ask for one of {listed}")
+    return StepKind(name)
+
+
+ALL_KINDS = "all"
+"""The filter that sums steps of several kinds, which tables of sums else keep apart."""
 Rows = npt.NDArray[np.bool_]
 PHASES = tuple(each.value for each in Phase)
 SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
@@ -26,6 +42,8 @@ class Filters(TypedDict, total=False):
     rank: int | None
     phase: str | None
     scope: str | None  # ``compiled`` or ``eager``
+    # ``prefill`` or another ``StepKind``; ``all`` sums them, else tables of sums have one kind
+    step_kind: str | None
     kernel: str | None  # a part of Inductor's or the device's name, or a pattern: ``nvjet_*``
 
 
@@ -38,6 +56,7 @@ class Selection:
     phase: str | None = None
     scope: str | None = None
     kernel: str | None = None
+    step_kind: str | None = None  # a table is made of an analysis of that kind
 
     def __post_init__(self) -> None:
         """Check the phase and the scope.
@@ -50,6 +69,16 @@ class Selection:
         if self.phase is not None and self.phase not in PHASES:
             listed = ", ".join(PHASES)
             raise UsageError(f"there is no phase {self.phase!r}; ask for one of {listed}")
+
+    def narrowed(self, analysis: Analysis, *, is_sum: bool) -> Analysis:
+        """Return the analysis of the chosen kind of steps; for sums never of several kinds."""
+        if self.step is not None or not self.has_rank_of(analysis):
+            return analysis
+        if self.step_kind == ALL_KINDS:
+            return analysis
+        if self.step_kind is not None:
+            return of_kind(analysis, kind_named(self.step_kind))
+        return of_usual_kind(analysis) if is_sum else analysis
 
     def has_rank_of(self, analysis: Analysis) -> bool:
         """Return whether the analysis is of the chosen rank."""

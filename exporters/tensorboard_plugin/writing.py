@@ -33,6 +33,7 @@ from profiler_ext.printable import printable
 from profiler_ext.records import recording, share_sums, vocabulary
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints, first_rows, numbered
+from profiler_ext.records.step_kinds import of_usual_kind
 
 _CONTENT = ("line", "op", "phase")
 _COLUMNS = ("line", "module", "op", "phase")
@@ -101,6 +102,7 @@ def write_attribution(
 
 def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> document.Document:
     """Return the view's data; ``roots`` are for source files."""
+    whole, analysis = analysis, of_usual_kind(analysis)
     tables = {by: _Table.of(analysis, by) for by in _SHOWN}
     timed = {row["file"] for row in tables["line"].records}
     sources = source_files(analysis, local_sources([analysis], roots))
@@ -111,7 +113,7 @@ def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> docum
     return document.Document(
         format=document.FORMAT,
         version=document.VERSION,
-        heading=heading(analysis),
+        heading=heading(whole),
         notes=tuple(map(printable, analysis.notes)),
         steps=len(analysis.steps),
         phases=_PHASES,

@@ -15,6 +15,7 @@ from profiler_ext.exporters.views.formatting import PHASE_STYLES, short_path, sh
 from profiler_ext.exporters.views.summary import heading, heading_of_ranks, records
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.step_kinds import of_usual_kind
 from profiler_ext.records.vocabulary import Phase
 
 FORMATS = tuple(each.name for each in table_kinds.PRINT_FORMATS if each.is_of_source)
@@ -111,7 +112,8 @@ def _named(name: str, all_files: Iterable[AnnotatedSourceFile]) -> list[Annotate
 
 def _print_file(each: AnnotatedSourceFile, analyses: Sequence[Analysis], console: Console) -> None:
     name = short_path(each.source.path, analyses[0].recording.settings)
-    count = len({step.number for analysis in analyses for step in analysis.steps})
+    usual = map(of_usual_kind, analyses)  # as the table of lines
+    count = len({step.number for analysis in usual for step in analysis.steps})
     ranks = f" of {len(analyses)} ranks" if len(analyses) > 1 else ""
     steps = f"{count} step{'s' if count != 1 else ''}{ranks}"
     title = f"{name}: {time_text(each.duration_ns)} in {steps}"

@@ -22,6 +22,7 @@ from profiler_ext.exporters.terminal.console import Console, Table, Text
 from profiler_ext.exporters.terminal.tables import PART, TIME, top_table
 from profiler_ext.exporters.views import findings as findings_view
 from profiler_ext.exporters.views import formatting, idle, rooflines, summary
+from profiler_ext.exporters.views.steps import OfKind, kind_texts, usual_kind_text
 from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.memory.over_time import highest, kinds_bytes
 from profiler_ext.printable import printable
@@ -65,10 +66,11 @@ def print_first_screen(
     session: SessionLike, console: Console, commands: Sequence[str] = ()
 ) -> None:
     """Print what to know first; ``commands`` go deeper."""
+    whole, session = session, OfKind(session)
     verdict = Text(findings_view.verdict_text(session.analyses, session.recommendations), "bold")
     advice = [*_finding_lines(session, console.width), *_caveat_lines(session, console)]
-    above = [verdict, *_step_lines(session), *advice, Text()]
-    below = [Text(), *_breakdown_lines(session), *_memory_lines(session)]
+    above = [verdict, *_step_lines(whole), *advice, Text()]
+    below = [Text(), *_breakdown_lines(session), *_memory_lines(whole)]
     last = [Text(next_text(commands, console.width), "dim")] if commands else []
     _print_lines(above, console)
     _print_work(session, console, max(LINES - len([*above, *below, *last]) - 1, _LEAST_ROWS))
@@ -87,6 +89,9 @@ def _step_lines(session: SessionLike) -> Iterator[Text]:
     yield from (Text(each.text) for each in islice(idle.straggler_lines(session.analyses), 1))
     if called := session.analyses[0].recording.settings.step_call:
         yield Text(printable(f"a step is a call of {called}"), "dim")
+    for text in (*kind_texts(session.analyses[0]), usual_kind_text(session.analyses[0])):
+        if text:
+            yield Text(text)
 
 
 def _finding_lines(session: SessionLike, width: int) -> Iterator[Text]:

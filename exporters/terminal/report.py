@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from profiler_ext.exporters import table_kinds, tables
-from profiler_ext.exporters.tables.selection import Filters
+from profiler_ext.exporters.tables.selection import ALL_KINDS, Filters, kind_named
 from profiler_ext.exporters.terminal import columns
 from profiler_ext.exporters.terminal.console import (
     Console,
@@ -34,6 +34,7 @@ from profiler_ext.exporters.views.findings import (
     where_text,
     why_text,
 )
+from profiler_ext.exporters.views.steps import OfKind, kind_texts, usual_kind_text
 from profiler_ext.exporters.views.summary import SessionLike
 from profiler_ext.findings import Finding, Findings, training_steps
 from profiler_ext.printable import printable
@@ -124,22 +125,29 @@ def print_session(
     settings = session.analyses[0].recording.settings
     report = report_of(by or _BY, top, depth, settings, session.columns)
     table = session.columns(report.kind.name, **filters)
+    name = filters.get("step_kind")
+    of_kind = OfKind(session, None if name in (None, ALL_KINDS) else kind_named(name))
     if verbose:
-        _print_overview(session, console)
+        _print_overview(of_kind, console, session.analyses)
     else:
-        print_line(console, verdict_text(session.analyses, session.recommendations), "bold")
+        verdict = verdict_text(of_kind.analyses, of_kind.recommendations)
+        print_line(console, verdict, "bold")
     if len(session.analyses) > 1 or session.analyses[0].steps or len(table):
         print_top(report, table, console, filters)
     if verbose:
         print_notes(session.notes, console)
 
 
-def _print_overview(session: SessionLike, console: Console) -> None:
+def _print_overview(session: OfKind, console: Console, whole: Sequence[Analysis]) -> None:
     """Print all that stands above the table of a verbose report."""
     first, *others = analyses = session.analyses
     is_one = not others
-    heading = summary.heading(first) if is_one else summary.heading_of_ranks(analyses)
+    heading = summary.heading(whole[0]) if is_one else summary.heading_of_ranks(whole)
     console.print(Text(heading, style="bold"))
+    for text in kind_texts(whole[0]):
+        print_line(console, text)
+    if (of_usual := usual_kind_text(whole[0])) and session.kind is None:
+        print_line(console, of_usual)
     if first.steps or others:
         print_first(session.recommendations, first.recording.settings, console)
     else:
@@ -154,7 +162,7 @@ def _print_overview(session: SessionLike, console: Console) -> None:
     causes = idle.cause_times(session.columns("idle_by_cause"))
     print_coverage(summary.records(session.columns("coverage")), causes, sentences, console)
     if is_one:
-        _print_steps(first, console)
+        _print_steps(whole[0], console)
         for each in idle.idle_texts(first, _SHOWN_IDLE):
             print_line(console, each.text)
     compiled = compiles.compile_text(first) if is_one else compiles.compile_text_of_ranks(analyses)
@@ -188,12 +196,16 @@ def print_top(report: Report, table: tables.Table, console: Console, filters: Fi
     shown = summary.first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
-        all_ns = _time_of(report.table(kind.name))
+        all_ns = _time_of(report.table(kind.name, step_kind=ALL_KINDS))
         console.print(Text(summary.filters_text(filters, _time_of(table), all_ns)))
     if not len(table):
         console.print(Text(f"no rows by {kind.by} ({kind.description})"))
         return
-    of_wall: Filters = {"step": filters.get("step"), "rank": filters.get("rank")}
+    of_wall: Filters = {
+        "step": filters.get("step"),
+        "rank": filters.get("rank"),
+        "step_kind": filters.get("step_kind"),
+    }
     wall_ns = int(report.table("coverage", **of_wall)["duration_ns"].sum())
     drawing = columns.Drawing(kind, table, shown, report.settings, console, wall_ns, report.depth)
     console.print(table_kinds.load_function(kind.drawer)(drawing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from profiler_ext.capture.graphs.registered_graph import CallTarget
-from profiler_ext.capture.held_modules import HeldModules
+from profiler_ext.capture.held_modules import HeldModules, note_active
 from profiler_ext.capture.traces import module_paths
 from profiler_ext.capture.traces.module_paths import (
     join_path,
@@ -52,13 +53,33 @@ def part_modules(
     or the class differs, the module is unknown.
     """
     by_path = _modules_by_path(passed, held)
-    frames = sorted(set(recorded), key=lambda frame: frame.path)
-    modules = [_module(frame, by_path) for frame in frames]
-    pairs: list[tuple[str, ModuleFrame | None]] = []
-    for frame, module, of_call in zip(frames, modules, held.frames_of(modules), strict=True):
+    of_call: dict[str, ModuleFrame | None] = {}
+    for frame in sorted(set(recorded), key=lambda frame: frame.path):
+        module = _module(frame, by_path)
         is_same_class = module is not None and user_class(module) == frame.class_name
-        pairs.append((frame.path, of_call if is_same_class else None))
-    return PartModules(tuple(pairs))
+        known = _frame_of_call(frame.path, by_path, of_call, held, module)
+        of_call[frame.path] = known if is_same_class else None
+        if module is not None:
+            by_path.setdefault(frame.path, module)
+    return PartModules(tuple(of_call.items()))
+
+
+def _frame_of_call(
+    recorded: str,
+    by_path: _ModulesByPath,
+    of_call: Mapping[str, ModuleFrame | None],
+    held: HeldModules,
+    module: torch.nn.Module | None,
+) -> ModuleFrame | None:
+    """Return a module's frame; one that several modules hold is named under the one of the call."""
+    if module is None or not held.is_shared(module):
+        return held.frames_of([module])[0]
+    around, _, name = recorded.rpartition(".")
+    holder = by_path.get(around)
+    if holder is None or dict(module_paths.held_modules(holder)).get(name) is not module:
+        return None
+    outer = of_call[around] if around in of_call else held.frames_of([holder])[0]
+    return outer and ModuleFrame(join_path(outer.path, name), user_class(module))
 
 
 def model_modules(
@@ -172,6 +193,7 @@ class PartCalls:
         if known is None or len(known.alive()) < len(known.given):
             refers = tuple((at, weakref.ref(value)) for at, value in given)
             known = self._called[key] = _PartCall(graph, on, refers, next(self._numbers))
+            _note_callers()
         return known.number
 
     def modules(
@@ -207,6 +229,15 @@ def _modules_of_variables(on: CallTarget, caller: Caller | None) -> list[tuple[i
 
 def _value(frame: FrameType, scope: str, name: str) -> Any:
     return frame.f_globals.get(name) if scope == "G" else value_of(frame, name)
+
+
+def _note_callers() -> None:
+    """Note the modules whose methods call; those hold the module that a call is on."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_varnames[:1] == ("self",) and is_module(held := value_of(frame, "self")):
+            note_active(held)
+        frame = frame.f_back
 
 
 Called = ModuleFrame | PartModules
@@ -334,6 +365,7 @@ class ModuleNumbers:
         if known is None or known[0]() is not module:
             known = (weakref.ref(module), next(self._numbers))
             self._numbered[id(module)] = known
+            _note_callers()
         return known[1]
 
     def modules(self) -> list[tuple[int, torch.nn.Module]]:

@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import re
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -139,11 +140,15 @@ class HeldModules:
         )
 
     def holder_of(self, module: torch.nn.Module) -> torch.nn.Module | None:
-        """Return the user module that holds one; ``None`` for an outermost."""
+        """Return the user module that holds one; ``None`` for an outermost, or if several do."""
         name = ""
-        while not name and id(module) in self._holders:
+        while not name and id(module) in self._holders and not self.is_shared(module):
             module, name = self._holders[id(module)]
         return module if name else None
+
+    def is_shared(self, module: torch.nn.Module) -> bool:
+        """Tell whether several user modules hold a module."""
+        return id(module) in self._shared
 
     def holders_of(self, tensor: torch.Tensor) -> Sequence[tuple[torch.nn.Module, str]]:
         """Return the modules that hold a parameter, and its name in each."""
@@ -169,6 +174,15 @@ class HeldModules:
                 holders.setdefault(id(module), (holder, "" if name == attribute else name))
         return holders
 
+    @cached_property
+    def _shared(self) -> frozenset[int]:
+        holders: dict[int, set[int]] = {}
+        for holder in _modules_alive():
+            if held_under(holder) is None and not isinstance(holder, torch.fx.GraphModule):
+                for _, module in held_modules(holder):
+                    holders.setdefault(id(module), set()).add(id(holder))
+        return frozenset(module for module, own in holders.items() if len(own) > 1)
+
     def _path_from_root(self, module: torch.nn.Module) -> tuple[torch.nn.Module, list[str]]:
         """Return the outermost module around one, and the names on the way, innermost first."""
         names: list[str] = []
@@ -180,6 +194,30 @@ class HeldModules:
         return module, names
 
 
+_ACTIVE: dict[int, weakref.ref[torch.nn.Module]] = {}
+"""Modules whose methods ran, by identity: their classes may compare and hash as they like."""
+
+
+def note_active(module: torch.nn.Module) -> None:
+    """Note a module whose method runs: ``gc.freeze()`` hides modules from the collector.
+
+    Serving engines freeze their heap once the model is loaded.
+    """
+    known = _ACTIVE.get(id(module))
+    if known is None or known() is not module:
+        at = id(module)
+        _ACTIVE[at] = weakref.ref(module, lambda _: _ACTIVE.pop(at, None))
+
+
 def _modules_alive() -> list[torch.nn.Module]:
     # As `process.is_module`, without a call for each of a million objects.
-    return [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    alive = {id(o): o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)}
+    todo = [module for known in tuple(_ACTIVE.values()) if (module := known()) is not None]
+    visited: set[int] = set()
+    while todo:
+        module = todo.pop()
+        if id(module) not in visited:
+            visited.add(id(module))
+            alive.setdefault(id(module), module)
+            todo += (child for _, child in held_modules(module))
+    return [*alive.values()]

@@ -29,9 +29,21 @@ def add_options(parser: Parser) -> None:
         metavar="DIR",
         help="Inductor's cache folder (default: torch's own)",
     )
+    parser.add_argument(
+        "--package",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a package of AOTInductor's that the trace runs, .pt2 or .so; several times for more",
+    )
     add_format(parser, ["text", "json"])
     parser.show_examples(
-        ("a trace that torch.profiler wrote", "profiler-ext attach trace.json.gz -o attached")
+        ("a trace that torch.profiler wrote", "profiler-ext attach trace.json.gz -o attached"),
+        (
+            "a C++ program that runs a package",
+            "profiler-ext attach trace.json --package model.pt2 -o attached",
+        ),
     )
     parser.set_defaults(command=_attach)
 
@@ -48,7 +60,7 @@ def _attach(options: argparse.Namespace) -> int:
 
     check_folder(options.output, force=options.force)
     store = open_store(options.cache_dir)
-    attached = attach(read_recording(options.trace), store, options.root)
+    attached = attach(read_recording(options.trace), store, options.root, options.package)
     session = Session(attached.recording, roots=[options.root])
     write_outputs(session, options.output, keep=False)  # the trace is still there
     if options.format == "json":

@@ -273,6 +273,15 @@ def add_step(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_step_kind(parser: argparse._ActionsContainer) -> None:
+    """Let the user choose a kind of steps of inference."""
+    parser.add_argument(
+        "--step-kind",
+        metavar="KIND",
+        help="of inference: steps of this kind, prefill or decode (default: what most are)",
+    )
+
+
 def add_folder(parser: argparse._ActionsContainer) -> None:
     """Add the option for the folder of a new session."""
     parser.add_argument(

@@ -13,6 +13,7 @@ from profiler_ext.cli.common import (
     add_rank,
     add_session,
     add_step,
+    add_step_kind,
     console,
     print_answer,
     print_line,
@@ -77,6 +78,7 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
     from profiler_ext.records.vocabulary import Phase, Scope
 
     add_step(group)
+    add_step_kind(group)
     add_rank(group)
     scopes = [Scope.COMPILED.value, Scope.EAGER.value]
     group.add_argument("--scope", choices=scopes, help="only compiled, or only eager work")
@@ -181,6 +183,7 @@ def _filters(options: argparse.Namespace) -> Filters:
         "scope": options.scope,
         "phase": options.phase,
         "step": options.step,
+        "step_kind": options.step_kind,
         "rank": options.rank,
         "kernel": options.kernel,
     }

@@ -25,6 +25,7 @@ from profiler_ext.kineto.recording import read_recording
 from profiler_ext.records import events, share_sums, vocabulary
 from profiler_ext.records.analysis import Analysis, Place, RankCollectives
 from profiler_ext.records.recording import Recording
+from profiler_ext.records.step_kinds import of_usual_kind
 from profiler_ext.sessions.session import Session
 
 # The tables that workers sum over ranks.
@@ -173,7 +174,7 @@ def local_copy(file: records.RankFile) -> Iterator[Path]:
 
 
 def _read(file: records.RankFile, path: Path) -> records.RankResult:
-    analysis = Session(read_as_rank(path, file)).analysis
+    analysis = of_usual_kind(Session(read_as_rank(path, file)).analysis)
     collectives = collectives_of(analysis)
     part = records.RankSummary(
         facts=_facts(file, path, analysis),

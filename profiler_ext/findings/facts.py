@@ -18,7 +18,8 @@ from profiler_ext.records.analysis import Analysis, Launches, Place, Step
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.events import Codes, Events, Ints, flag_rows
 from profiler_ext.records.share_sums import largest_places, sum_by
-from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
+from profiler_ext.records.step_kinds import KindOfSteps, kinds_of_steps
+from profiler_ext.records.vocabulary import IdleCause, Phase, Scope, StepKind
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
 Rows = npt.NDArray[np.bool_]
@@ -228,6 +229,17 @@ class Facts:
         if self.analysis.recording.graphs:
             return CannotJudge("the recording does not tell what compiling took")
         return CannotJudge("nothing was compiled")
+
+    @cached_property
+    def kind_of_steps(self) -> KindOfSteps | None:
+        """What the steps of inference do, where their tokens are known."""
+        return next((each for each in kinds_of_steps(self.analysis) if each.steps), None)
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether the steps generate tokens one after another."""
+        kind = None if self.kind_of_steps is None else self.kind_of_steps.kind
+        return kind in (StepKind.DECODE, StepKind.SPECULATIVE)
 
     @cached_property
     def rooflines(self) -> Rooflines:

@@ -178,12 +178,14 @@ def _top_lines(session: Session) -> list[str]:
     from profiler_ext.exporters.table_kinds import table_by
     from profiler_ext.exporters.views.formatting import labels, percent_text, time_text
     from profiler_ext.exporters.views.summary import records
+    from profiler_ext.records.step_kinds import of_usual_kind
 
     by_line = records(session.columns("by_line"))
     whole_ns = sum(row["duration_ns"] for row in by_line)
     has_lines = sum(row["duration_ns"] for row in by_line if row["file"]) * 2 >= whole_ns
     kind = table_by("line" if has_lines else "op")
-    steps, settings = max(len(session.analysis.steps), 1), session.recording.settings
+    steps = max(len(of_usual_kind(session.analysis).steps), 1)
+    settings = session.recording.settings
     return [
         f"top {kind.by}s by device time in a step:",
         *(

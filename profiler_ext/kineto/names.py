@@ -15,7 +15,7 @@ COMPILED_BACKWARD = "CompiledFunctionBackward"
 CHECKPOINT_FUNCTION = "CheckpointFunctionBackward"
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 _SUMS_OF_GRADIENTS = frozenset({"aten::add", "aten::add_"})
-_GRAPH_MARKER = re.compile(r"## Call CompiledFxGraph (\S+) ##")
+_GRAPH_MARKER = re.compile(r"## Call (?:CompiledFxGraph|AOTInductor) (\S+) ##")
 _COMPILED_FRAME = re.compile(r"Torch-Compiled Region: (\S+)")
 _EVALUATED = re.compile(r"autograd::engine::evaluate_function: (.+)")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})", re.ASCII)
@@ -104,8 +104,14 @@ class Arg(StrEnum):
 
 
 def is_graph_marker(name: str) -> bool:
-    """Tell whether the event spans one call of a compiled FX graph."""
+    """Tell whether the event spans one call of a compiled FX graph, or of a package."""
     return _GRAPH_MARKER.fullmatch(name) is not None
+
+
+def package_marker(key: str) -> str:
+    """Return the name of the event around one call of an AOTInductor package."""
+    # torch marks no such call: capture does, and so does ``attach``.
+    return f"## Call AOTInductor {key} ##"
 
 
 def graph_key(name: str) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto import checking, raw_events, source
@@ -27,7 +29,7 @@ from profiler_ext.kineto.event_json import decoded_each
 from profiler_ext.kineto.parallel_reading import read_in_parallel, reader_processes
 from profiler_ext.kineto.raw_events import offset_of
 from profiler_ext.kineto.source import FileText
-from profiler_ext.records.events import Device, Events, Trace
+from profiler_ext.records.events import Device, Events, Ints, RawEvents, Trace
 from profiler_ext.records.stored import known
 
 RECORD = "record the step with torch.profiler, or with `profiler-ext run`"
@@ -116,6 +118,32 @@ def _columns(raws: Sequence[msgspec.Raw]) -> tuple[Events, int]:
     for first in range(0, len(raws), _EVENTS_PER_CHUNK):
         columns.add(first, decoded_each(first, raws[first : first + _EVENTS_PER_CHUNK]))
     return columns.finished()
+
+
+@dataclass(frozen=True, slots=True)
+class _AddedEvents:
+    """The events of a file, and more after them."""
+
+    of_file: RawEvents
+    added: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return len(self.of_file) + len(self.added)
+
+    def __getitem__(self, position: int) -> bytes:
+        at = position - len(self.of_file)
+        return self.of_file[position] if at < 0 else self.added[at]
+
+    def at(self, positions: Ints) -> Iterator[bytes]:
+        return map(self.__getitem__, positions.tolist())
+
+
+def with_events(trace: Trace, added: Sequence[bytes]) -> Trace:
+    """Return a trace with more events, each a JSON object as in the file."""
+    raw = _AddedEvents(trace.raw, tuple(added))
+    every = raw.at(np.arange(len(raw), dtype=np.int64))
+    events, clamped = _columns([msgspec.Raw(raw_events.strict(each)) for each in every])
+    return replace(trace, events=events, raw=raw, clamped=clamped)
 
 
 class _Properties(msgspec.Struct, gc=False):

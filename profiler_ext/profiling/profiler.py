@@ -46,7 +46,14 @@ from profiler_ext.profiling.out_of_memory import REPORTS
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import TorchViewsMixin
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
-from profiler_ext.records.recording import CapturedGraph, CaptureRecording, Recording, Settings
+from profiler_ext.records.recording import (
+    CapturedGraph,
+    CaptureRecording,
+    Recording,
+    Settings,
+    StepCall,
+    StepCalls,
+)
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.session_tables import SessionExplanations
 from profiler_ext.source_paths import user_roots
@@ -220,6 +227,8 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         self.sessions: list[Session] = []
         self.refusal: ProfilerExtError | None = None
         self.step_source, self.step_call = "none", ""
+        self.calls_of_step: tuple[StepCall, ...] = ()  # with tokens, of the step that ends
+        self._recorded_calls: list[StepCalls] = []
         self._on_session, self._user_roots = on_trace_ready, user_roots
         self._keeps_source, self._max_sessions = source, keep
         guard = setup_guard.run("enable", _guard) or setup_guard
@@ -274,7 +283,9 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
     def step(self) -> None:
         """End a step."""
         if self._unrecorded is not None:
-            self._guard.run("steps", self._unrecorded.end)
+            self._guard.run("steps", self._unrecorded.end, self.calls_of_step)
+        if self.is_recording:
+            self._recorded_calls.append(StepCalls(self.step_num, self.calls_of_step))
         self._guard.run(MEMORY, self._memory.read_owners)
         if self.step_source == "none":
             self.step_source = "prof.step"
@@ -298,6 +309,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
     def start_trace(self) -> None:
         """Start to record, if it was prepared; keep everything that can run."""
         if self.is_prepared:
+            self._recorded_calls = []
             self._guard.run(GRAPHS, self._hold)
             self._guard.run(MEMORY, self._memory.begin)
         super().start_trace()
@@ -406,9 +418,11 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         called = self._guard.run("called modules", self._paths, held) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
         before = self._guard.run("steps", self._times_before) or StepTimes()
-        return settings_of_process(
-            own, self.step_source, called, self._requested_options(), *before, self.step_call
+        made = settings_of_process(
+            own, self.step_source, called, self._requested_options(), *before[:2], self.step_call
         )
+        recorded = self._recorded_calls if any(each.calls for each in self._recorded_calls) else ()
+        return replace(made, step_calls=(*before.calls, *recorded))
 
     def _times_before(self) -> StepTimes | None:
         return None if self._unrecorded is None else self._unrecorded.times
@@ -420,12 +434,6 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
 
     def _paths(self, held: HeldModules) -> tuple[tuple[int, Called], ...]:
         return () if self._called_modules is None else self._called_modules.paths(held)
-
-
-def _memory_options() -> dict[str, bool]:
-    """Return torch's options for memory; where it runs out, what is alive is written."""
-    REPORTS.watch(switch.graphs)
-    return {"profile_memory": True}
 
 
 class CapturedGraphProfile(profile):
@@ -457,6 +465,12 @@ def _replayed_graphs(
         return (), ()
     captured.keep(recording)
     return captured.replayed_in(recording.trace.events.name.strings)
+
+
+def _memory_options() -> dict[str, bool]:
+    """Return torch's options for memory; where it runs out, what is alive is written."""
+    REPORTS.watch(switch.graphs)
+    return {"profile_memory": True}
 
 
 def _is_late() -> bool:

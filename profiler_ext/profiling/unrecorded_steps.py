@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
+from profiler_ext.records.recording import StepCall, StepCalls
+from profiler_ext.records.step_kinds import kind_of
+from profiler_ext.records.vocabulary import StepKind
 from profiler_ext.torch_compat.accelerator import device_event, elapsed_ns
 from profiler_ext.torch_compat.profilers import USE
 
@@ -17,8 +20,9 @@ _MIN_STEPS = 3  # for a median
 class StepTimes(NamedTuple):
     """How long steps took."""
 
-    took_ns: tuple[int, ...] = ()
+    took_ns: tuple[int, ...] = ()  # of the kind that most steps are of
     on_device: bool = False  # by the device's clock
+    calls: tuple[StepCalls, ...] = ()  # of each kind, those with tokens
 
 
 class Mark(NamedTuple):
@@ -44,22 +48,23 @@ class UnrecordedSteps:
 
     A recording slows the CPU, so it does not show the step time in training. The steps before it
     do, on the device's clock: a program runs ahead of the device. Without a device the program's
-    clock is used.
+    clock is used. Steps of inference that are of several kinds, prefill and decode, are kept apart.
     """
 
     def __init__(self, is_recorded: Callable[[], bool] = lambda: USE.is_in_use) -> None:
         self._is_recorded = is_recorded
-        self._steps: deque[tuple[Mark, Mark]] = deque(maxlen=_MAX_STEPS)
+        self._steps: dict[StepKind, deque[_TimedStep]] = {}
         self._open_step: Mark | None = None
 
     def begin(self) -> None:
         """Begin a step."""
         self._open_step = None if self._is_recorded() else Mark.here()
 
-    def end(self) -> None:
-        """End a step; it counts if no profiler was on at either end."""
+    def end(self, calls: tuple[StepCall, ...] = ()) -> None:
+        """End a step, of calls with tokens; it counts if no profiler was on at either end."""
         if self._open_step is not None and not self._is_recorded():
-            self._steps.append((self._open_step, Mark.here()))
+            own = self._steps.setdefault(kind_of(calls), deque(maxlen=_MAX_STEPS))
+            own.append(_TimedStep(self._open_step, Mark.here(), calls))
         self._open_step = None
 
     @property
@@ -68,8 +73,32 @@ class UnrecordedSteps:
 
         The first half is left out where enough are left: a program gets faster for some ten steps.
         """
-        on_device = [each for each in self._steps if None not in (each[0].device, each[1].device)]
-        ended = [start.until_ns(end) for start, end in on_device or self._steps]
-        took_ns = [each for each in ended if each is not None]
-        kept = max(_MIN_STEPS, len(took_ns) // 2)
-        return StepTimes(tuple(took_ns[-kept:]), bool(on_device))
+        most = max(self._steps.values(), key=len, default=deque[_TimedStep]())
+        on_device = any(each.on_device for each in most)
+        took_ns = [took_ns for _, took_ns in _last(most, on_device)]
+        calls = [
+            StepCalls(None, step.calls, step_ns)
+            for own in self._steps.values()
+            for step, step_ns in _last(own, on_device)
+            if step.calls
+        ]
+        return StepTimes(tuple(took_ns), on_device, tuple(calls))
+
+
+class _TimedStep(NamedTuple):
+    begun: Mark
+    ended: Mark
+    calls: tuple[StepCall, ...]
+
+    @property
+    def on_device(self) -> bool:
+        return None not in (self.begun.device, self.ended.device)
+
+
+def _last(steps: Iterable[_TimedStep], on_device: bool) -> list[tuple[_TimedStep, int]]:
+    ended = [
+        (each, took_ns)
+        for each in steps
+        if each.on_device >= on_device and (took_ns := each.begun.until_ns(each.ended)) is not None
+    ]
+    return ended[-max(_MIN_STEPS, len(ended) // 2) :]

@@ -162,9 +162,10 @@ class DynamoGraph:
     held: Mapping[str, str | None] = field(default_factory=dict)
     """Modules that were reached by another path than the model holds them under."""
     lost: frozenset[str] = frozenset()  # findings whose mechanism failed, such as ``runs``
-    tensor_paths: Mapping[str, str] = field(default_factory=dict)  # held inputs, by source name
+    tensor_paths: Mapping[str, str] = field(default_factory=dict)  # by source and by input
     parameter_inputs: Mapping[int, str] | None = None
     """For a separately compiled part, the path of each input that a module holds, by position."""
+    inputs: int = 0  # how many a part has
 
     def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:
         """Return where the node of a carried graph was called, by its position in that graph."""

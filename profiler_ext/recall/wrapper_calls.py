@@ -12,10 +12,13 @@ from profiler_ext.records.vocabulary import SiteKind
 
 _PARTIAL = ("sum", "amax", "amin", "prod", "any")
 _COMMENT = re.compile(r"\s*# .* Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
-_CPP_ENTRY = re.compile(r"^void inductor_entry_impl\(.*?^\} // inductor_entry_impl$", re.M | re.S)
+_CPP_ENTRY = re.compile(
+    r"^void (?P<entry>inductor_entry_impl|AOTInductorModel::run_impl)\(.*?^\} // (?P=entry)$",
+    re.M | re.S,
+)
 _CPP_CALL = re.compile(
     r"^\s*(?:call_)?(?P<kernel>(?<=call_)\w+|cpp_fused_\w+)\("
-    r"|(?P<library>aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)\(",
+    r"|\b(?P<library>aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)\(",
     re.M,
 )
 _EXTERN = ("extern_kernels", "aten", "torch.ops")
@@ -45,8 +48,8 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     """
     try:
         tree = ast.parse(source)
-    except SyntaxError:
-        return {}
+    except SyntaxError:  # AOTInductor's is C++ as a whole
+        return _cpp_calls(source)
     functions = {f.name: f for f in _statements(tree) if isinstance(f, ast.FunctionDef)}
     if "call" not in functions:
         return _cpp_calls(source)

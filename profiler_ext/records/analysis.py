@@ -11,7 +11,7 @@ are integer nanoseconds; the shares of a launch add up to it exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -104,6 +104,14 @@ class IdlePieces:
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    def of_rows(self, chosen: npt.NDArray[np.bool_]) -> IdlePieces:
+        """Return some of the pieces."""
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        own: dict[str, Any] = {
+            name: column[chosen] for name, column in columns.items() if name != "places"
+        }
+        return replace(self, **own)
 
 
 # Devices that were never idle

@@ -232,9 +232,10 @@ class GapReason(
     AOT_INDUCTOR = (
         "aot_inductor",
         "in no graph call: AOTInductor",
-        "are Inductor's kernels outside every call of a compiled graph: AOTInductor's packages "
-        "mark no call, so none can be distinguished from another",
-        "profile the model under torch.compile",
+        "are Inductor's kernels outside every call of a compiled graph: calls of an AOTInductor "
+        "package that carries no record, or that a process without capture ran",
+        "make the package with PROFILER_EXT=1 in the environment; a trace recorded without "
+        "capture is attributed with `profiler-ext attach --package`",
     )
     CALL_SITES_UNVERIFIED = (
         "call_sites_unverified",

@@ -208,6 +208,8 @@ class GraphInstance:
     passed_inputs: tuple[PassedInput, ...] = ()
     # Torch's reason for bypassing AOTAutograd's cache, if it did
     autograd_bypass: str | None = None
+    # Torch's reason for not replaying it by CUDA graphs, where that was asked for
+    replay_skipped: str | None = None
     gaps: tuple[Gap, ...] = field(default=())  # what is not known of this instance
     # Of a region compiled by itself, the number of the graph that calls it; such a graph calls its
     # regions in the order of their indices

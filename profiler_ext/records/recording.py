@@ -296,6 +296,31 @@ def _is_below(numbers: events.Ints, count: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCall:
+    """A call of a model that ended in a step, with the tokens that it was given.
+
+    Tokens are counted by the shapes of the inputs alone: padding is among them, and so are the
+    beams of a beam search.
+    """
+
+    of: str  # what was called, for a person
+    batch: int  # sequences
+    length: int  # tokens of each sequence
+    # Columns of a mask over tokens so far and new ones, ``None`` without such a mask
+    context: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCalls:
+    """The calls of a step with tokens, in order."""
+
+    step: int | None  # number of a recorded step; ``None`` of a step before the recording
+    calls: tuple[StepCall, ...]
+    # Time of a step in which no profiler was on, ``None`` where it was not taken
+    unprofiled_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What is needed to read a recording anywhere."""
 
@@ -333,6 +358,8 @@ class Settings:
     step_call: str = ""
     # What was left on that slows each op: ``anomaly detection``; none in older recordings
     debug_settings: tuple[str, ...] = ()
+    # The tokens of each step, where calls with tokens end the steps
+    step_calls: tuple[StepCalls, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

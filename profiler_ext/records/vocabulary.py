@@ -191,6 +191,11 @@ class CacheState(Term, page="words.md", title="cache", columns=("graphs.cache_st
         "was compiled here and cannot be cached, so that every process compiles it",
         "the column `cache_detail` says why; what it names can often be changed",
     )
+    PACKAGE = (
+        "package",
+        "from an AOTInductor package",
+        "was compiled ahead of time, and comes from a package that carries its record",
+    )
     ATTACHED = (
         "attached",
         "attached from the store",
@@ -311,6 +316,39 @@ class IdleCause(
         "unknown: no CPU events",
         "has no known cause: the trace has no operators and ranges of the CPU",
         "record with ProfilerActivity.CPU",
+    )
+
+
+class StepKind(Term, page="words.md", title="step kind", columns=("by_step.step_kind",)):
+    """What a step of inference does, by the shapes of what its model was given."""
+
+    PREFILL = (
+        "prefill",
+        "prefill",
+        "runs the model over prompts, several tokens of each sequence at once",
+        "pad less, cache common prefixes, and split long prompts where decoding waits for them",
+    )
+    DECODE = (
+        "decode",
+        "decode",
+        "runs the model over one token of each sequence, the last that was generated",
+        "CUDA graphs where the CPU is behind; a larger batch where weights are read for few tokens",
+    )
+    SPECULATIVE = (
+        "speculative",
+        "draft and verify",
+        "has the calls of a draft model, and the one that verifies their tokens",
+        "as many drafted tokens as are mostly accepted",
+    )
+    SEQUENCES = (
+        "sequences",
+        "whole sequences",
+        "runs the model over all tokens of its sequences: of a program that decodes nothing",
+    )
+    BETWEEN = (
+        "between",
+        "between calls",
+        "has no call of the model with tokens: what the program does before a prefill",
     )
 
 

@@ -61,6 +61,7 @@ class Recorder:
         self._keep, self._on_step, self.folder = keep, on_step, folder
         self._incomplete_session: Session | None = None
         self._holds_early = False  # it is of early steps
+        self._holds_for_prefill = False  # until steps with one are recorded, or none comes
         self._process = os.getpid()
         self._count_from_here()
         regions = self._regions.hooks() if request.repeats is not None else ()
@@ -146,6 +147,9 @@ class Recorder:
         if self.is_in_child:
             return
         self._try(self.ends.leave)
+        if self._holds_for_prefill and not self.window.is_over(self.ends.count):
+            self.window.return_to_requested()
+            self._try(self._profiler.drop)
         self._try(self._profiler.stop)
         if self.session is None and (part := self._incomplete_session) is not None:
             with isolated():
@@ -174,13 +178,14 @@ class Recorder:
     def take(self, session: Session) -> None:
         """Keep a session.
 
-        If another profiler ended it, if it was recorded early, or if the program may still train,
-        wait for a better one.
+        If another profiler ended it, if it was recorded early, if the program may still train, or
+        if a prefill may come that it lacks, wait for a better one.
         """
         is_early = self.window.ended_early(self._profiler.step_num)
         may_train = self._request.repeats is None and self.ends.may_train
         self._holds_early = is_early
-        if self._profiler.was_ended or is_early or may_train:
+        self._holds_for_prefill = not (is_early or may_train) and self._awaits_prefill
+        if self._profiler.was_ended or is_early or may_train or self._holds_for_prefill:
             self._incomplete_session = session
             return
         self._write(session)
@@ -212,13 +217,34 @@ class Recorder:
         if self._pace is not None:
             self._detect_slow_step(self._pace)
         self._profiler.step_source, self._profiler.step_call = self.ends.source, self.ends.of
+        self._profiler.calls_of_step = self.ends.calls
+        if self.ends.is_of_prefill:
+            self.window.unusual_step(self._profiler.step_num)
+        if self.ends.begins_prefill:
+            self.window.prefill_begins(self._profiler.step_num + 1)
         self._count()
         if self._request.repeats is None and self.window.is_over(self.ends.count):
-            self.ends.leave_calls()
+            self._leave_calls()
         self._on_step()
         if self._pace is not None:
             self._step_start = Mark.here()
         return self._requests_exit()
+
+    @property
+    def _awaits_prefill(self) -> bool:
+        """Whether a prefill may still come, which would be recorded with steps after it."""
+        is_patient = not self._stops or self.window.prefills > 0
+        may_come = self.ends.is_decoding and self.failure is None and is_patient
+        return may_come and self.window.awaits_prefill(self._profiler.step_num)
+
+    def _leave_calls(self) -> None:
+        """Watch no calls any more, unless a prefill may come; keep what waited for one."""
+        if self._awaits_prefill:
+            return
+        self.ends.leave_calls()
+        if (held := self._incomplete_session) is not None and self._holds_for_prefill:
+            self._holds_for_prefill = False
+            self._write(held)
 
     def _count(self) -> None:
         """End a step of the profiler, unless one was missed: the numbers would be wrong."""
@@ -298,10 +324,12 @@ class _RunProfiler(profile):
         times = self._guard.run("steps", self._times_before)
         if times is not None and times.took_ns:
             recording = early.recording
+            recorded = (each for each in recording.settings.step_calls if each.step is not None)
             settings = replace(
                 recording.settings,
                 unprofiled_steps_ns=times.took_ns,
                 unprofiled_steps_on_device=times.on_device,
+                step_calls=(*times.calls, *recorded),
             )
             early.recording = replace(recording, settings=settings)
 

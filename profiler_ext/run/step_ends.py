@@ -8,20 +8,31 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch.compiler
 
 from profiler_ext.capture.hooks.installing import Capture
-from profiler_ext.capture.traces.module_paths import user_class, without_wrappers
+from profiler_ext.capture.traces.module_paths import user_class
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.python_lines.monitoring import Tool, python_without_monitoring, returning
 from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.recording import StepCall
+from profiler_ext.records.step_kinds import is_prompt, kind_of
+from profiler_ext.records.vocabulary import StepKind
+from profiler_ext.run.calls import (
+    NOTHING,
+    Call,
+    OnCall,
+    RepeatedCall,
+    called_text,
+    compiled_call,
+    module_call,
+)
 from profiler_ext.run.request import EndedBy, StepOn
 from profiler_ext.torch_compat import points, process, profilers
 from profiler_ext.torch_compat.import_hooks import DYNAMO
@@ -29,76 +40,6 @@ from profiler_ext.torch_compat.patches import Hook, installed
 
 CALL_ENDS = "step ends"
 """The hook on the ends of calls."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call that has ended."""
-
-    ender: object  # identifies what was called
-    of: str  # what was called, for a person
-    source: str  # of steps, in a recording
-    weight: int = 1  # how much a call says, against one of something else
-
-
-OnCall = Callable[[Call], None]
-_COMPILED_WEIGHT = 8
-"""A compiled function is the step unless something else is called far more often."""
-_LIMIT = 2
-"""So many times as often as the step something else has to be called to become it."""
-
-
-class RepeatedCall:
-    """Of all outermost calls, the one that ends steps.
-
-    Of an encoder and a decoder, or a prompt and the tokens after it, the last is the step: it is
-    called again and again. A loss beside its model is called as often, and is not.
-    """
-
-    def __init__(self, least: int) -> None:
-        self.call: Call | None = None
-        self._least = least  # calls of it
-        self._counts: Counter[object] = Counter()
-
-    def is_next(self, call: Call) -> bool:
-        """Count a call; tell whether it should end steps, and does not yet."""
-        self._counts[call.ender] += 1
-        if self.call is None:
-            return self._counts[call.ender] >= self._least
-        return self._score(call) > _LIMIT * self._score(self.call)
-
-    def would_be_first(self, call: Call) -> bool:
-        """Tell whether a call that begins is the first that is repeated."""
-        return self.call is None and self._counts[call.ender] + 1 >= self._least
-
-    def _score(self, call: Call) -> int:
-        return call.weight * self._counts[call.ender]
-
-
-def called_text(kind: str, name: str, codes: Iterable[CodeType]) -> str:
-    """Return what is called, for a person: ``the compiled function `decode` (gen.py:41)``."""
-    code = next(reversed([*codes]), None)  # below all decorators
-    place = "" if code is None else f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
-    return f"the {kind} `{name}`{place}"
-
-
-def module_call(module: Any, kind: str = "module", weight: int = 1) -> Call:
-    """Return the call of a module."""
-    inner = without_wrappers(module)
-    of = called_text(kind, user_class(inner), process.methods_of(inner, "forward"))
-    return Call((kind, id(inner)), of, "forward", weight)
-
-
-def compiled_call(edge: FrameType) -> Call:
-    """Return the call of what ``torch.compile`` made, from the frame that calls it."""
-    function = process.compiled_callable(edge)
-    if process.is_module(function):
-        return module_call(function, "compiled module", _COMPILED_WEIGHT)
-    code = getattr(function, "__code__", None)
-    if not isinstance(code, CodeType):
-        return Call("compiled", "what torch.compile made", "forward", _COMPILED_WEIGHT)
-    of = called_text("compiled function", code.co_qualname, [code])
-    return Call(id(code), of, "forward", _COMPILED_WEIGHT)
 
 
 class Outermost(threading.local):
@@ -192,10 +133,11 @@ class CallEnds:
         module = None if frame is None else process.called_module(frame)
         if frame is None or not process.is_module(module):
             return
+        given = process.call_arguments(frame)
         if self._step_on.name is None:
-            self._begins(frame, module_call(module))
+            self._begins(frame, module_call(module, given))
         elif self._step_on.name == (name := user_class(module)):
-            self._begins(frame, replace(module_call(module), ender=name))
+            self._begins(frame, replace(module_call(module, given), ender=name))
 
     def _begins(self, frame: FrameType, call: Call) -> None:
         self._outermost.frame, self._outermost.call = id(frame), call
@@ -262,9 +204,11 @@ class ModuleHooks:
     def _begins(self, module: Any, _: Any) -> None:
         outermost = self._outermost
         if not outermost.is_any:
-            outermost.frame, outermost.call = id(module), module_call(module)
+            frame = _frame_of(process.module_call())  # torch gives hooks no arguments by name
+            call = module_call(module, NOTHING if frame is None else process.call_arguments(frame))
+            outermost.frame, outermost.call = id(module), call
             self._depth.count = 0
-            self._on_begin(outermost.call)
+            self._on_begin(call)
         if outermost.frame == id(module):
             self._depth.count += 1
 
@@ -289,6 +233,7 @@ class _PerThread(threading.local):
 
     def __init__(self) -> None:
         self.entered: list[int] = []
+        self.call: Call | None = None  # of the outermost of these
         self.stop_requested = False
 
 
@@ -345,6 +290,10 @@ class StepEnds:
         self._outermost = Outermost()
         self._takes_calls = takes_calls and step_on.by is EndedBy.FIRST
         self._repeated = RepeatedCall(2 if self._takes_calls else 1)
+        self.calls: tuple[StepCall, ...] = ()  # with tokens, of the step that ends
+        self.begins_prefill = False  # with the step after it
+        self._calls: list[StepCall] = []
+        self._is_decoding = self._has_decoded = self._is_in_prefill = False
         self._waited = 0  # calls for an optimizer to step
         self._optimizer_ref: weakref.ref[Any] | None = None
         self._module_hooks: ModuleHooks | None = None
@@ -360,6 +309,16 @@ class StepEnds:
     def found_call(self) -> bool:
         """Whether calls end the steps because nothing else has yet."""
         return self._takes_calls and self._repeated.call is not None
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether the last call generated a token, so that a prefill may come."""
+        return self._is_decoding
+
+    @property
+    def is_of_prefill(self) -> bool:
+        """Whether the step that ends is a prefill, or between calls, of a program that decodes."""
+        return self._has_decoded and kind_of(self.calls) in (StepKind.PREFILL, StepKind.BETWEEN)
 
     @property
     def may_train(self) -> bool:
@@ -461,8 +420,9 @@ class StepEnds:
             entered.append(id(edge))
             if self._module_hooks is not None:
                 self._module_hooks.leave()
-            if len(entered) == 1 and self._takes_calls and not self._outermost.is_any:
-                self._outermost_begins(compiled_call(edge), points.FRAME_EDGE.path)
+            if len(entered) == 1 and self._takes_any_call and not self._outermost.is_any:
+                self._thread.call = call = compiled_call(edge)
+                self._outermost_begins(call, points.FRAME_EDGE.path)
             return
         entered.pop()
         if entered:
@@ -489,14 +449,20 @@ class StepEnds:
             self._optimizer_graph = graph
 
     def _call_begins(self, call: Call) -> None:
-        if self._takes_calls and not self._thread.entered:
+        is_watched = self._takes_calls or self._step_on.by is EndedBy.FORWARD
+        if is_watched and not self._thread.entered:
             self._outermost_begins(call, CALL_ENDS)
+
+    @property
+    def _takes_any_call(self) -> bool:
+        return self._takes_calls or self._step_on == StepOn(EndedBy.FORWARD)
 
     def _call_over(self, call: Call) -> None:
         """A call of a model or a function is over, with no other around it."""
         if self._step_on.name is not None:
             self.seen[f"calls of {call.of}"] += 1
             self._repeated.call = call
+            self._count_tokens(call)
             self._end(call.ender, call.source, CALL_ENDS)
             self._exit_if_requested()
         elif not self._thread.entered:  # else it is within a compiled function
@@ -510,29 +476,49 @@ class StepEnds:
             self._calls_give_way()
             frame = (graph.compile_id or "").partition("/")[0]
             self._end(("graph", frame), _OPTIMIZER, points.FRAME_EDGE.path)
-        elif not self._outermost.is_any and (
-            self._takes_calls or self._step_on == StepOn(EndedBy.FORWARD)
-        ):
-            self._outermost_over(compiled_call(edge), points.FRAME_EDGE.path)
+        elif not self._outermost.is_any and self._takes_any_call:
+            call, self._thread.call = self._thread.call, None
+            self._outermost_over(call or compiled_call(edge), points.FRAME_EDGE.path)
 
     def _outermost_begins(self, call: Call, hook: str) -> None:
-        """End step 0 where the second call of what repeats begins."""
-        if self._repeated.would_be_first(call) and not self._waits_for_optimizer():
+        """End step 0 where the second call of what repeats begins, and a step before a prefill."""
+        is_first = self._takes_calls and self._repeated.would_be_first(call)
+        if is_first and not self._waits_for_optimizer():
             self._repeated.call = call
             self._end(call.ender, call.source, hook)
+        elif self._has_decoded and self._is_prompt(call) and self._repeated.call is not None:
+            is_in_round = self._repeated.has_rounds and bool(self._calls)  # after first drafts
+            if self._is_decoding and not is_in_round:
+                self.begins_prefill = True
+                self._end(self._ender, self.source, self._hook)
+                self.begins_prefill = False
+            self._is_in_prefill = True
+
+    def _is_prompt(self, call: Call) -> bool:
+        return call.tokens is not None and is_prompt(call.tokens.length, len(self._calls))
+
+    def _count_tokens(self, call: Call) -> None:
+        if call.tokens is not None:
+            self._is_decoding = not self._is_prompt(call)
+            self._has_decoded |= self._is_decoding
+            self._calls.append(call.tokens)
 
     def _outermost_over(self, call: Call, hook: str) -> None:
         """End a step if this is the call that repeats."""
         self.seen[f"calls of {call.of}"] += 1
         if self._step_on.by is EndedBy.FIRST and not self._takes_calls:
             return
+        self._count_tokens(call)
         repeated = self._repeated
         is_next = repeated.is_next(call)
         is_current = repeated.call is not None and repeated.call.ender == call.ender
+        if self._is_in_prefill and not is_next:
+            self._end(self._ender, self.source, self._hook)
+            return
         if not (is_next or is_current) or self._waits_for_optimizer():
             return
         if not is_current:
-            if repeated.call is not None and not self._restart(is_forced=False):
+            if repeated.call is not None and not self._restart(is_forced=repeated.has_rounds):
                 return
             repeated.call = call
         self._end(call.ender, call.source, hook)
@@ -573,6 +559,8 @@ class StepEnds:
             self._ender_ref = None if of is None else weakref.ref(of)
         if ender == self._ender and not _STEP_END.is_active:
             self.count += 1
+            self.calls, self._calls = tuple(self._calls), []
+            self._is_in_prefill = False
             _STEP_END.is_active = True
             try:
                 self._thread.stop_requested = bool(self._on_end())

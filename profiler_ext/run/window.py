@@ -24,6 +24,10 @@ _SETTLING_STEPS = 4
 _MAX_SETTLING_STEPS = 12
 _SETTLING_S = 1.0
 """Short steps get faster for some ten calls, so up to so many are let go by in this time."""
+_AFTER_PREFILL = 3
+"""Steps after a prefill that are let go by: CUDA graphs are recorded again for a new cache."""
+_PREFILL_WAIT_S = 10.0
+"""Where no prefill is among the recorded steps, one that begins so soon after them is recorded."""
 
 
 @dataclass(slots=True)
@@ -101,6 +105,10 @@ class Window:
     Where nobody knows how many steps are to come, the first ones after the one that compiles are
     recorded early, for a script that ends before the requested ones. Where the loops around the
     first step have too few steps for the requested ones, the last of theirs are recorded.
+
+    Of a program that generates tokens, a prefill is recorded too: if none is among the requested
+    steps, the next that begins soon, and the requested number of steps once some more are over,
+    are recorded in their place.
     """
 
     def __init__(
@@ -118,6 +126,12 @@ class Window:
         # ``is_learning``: CUDA graphs' first calls are still to be profiled on their own, which
         # they cannot be while torch's profiler warms up.
         self.was_postponed = False  # to later steps than requested
+        self.prefills = 0  # that began
+        self.has_prefill = False  # is among the recorded steps
+        self._counted_apart: int | None = None  # the last step that is not among the requested
+        # First and last of the requested steps, where others with a prefill are recorded
+        self._requested: tuple[int | None, int | None] | None = None
+        self._over_s: float | None = None  # when the requested steps were over
         self._steps, self._repeats, self._now = steps, repeats, now
         self._has_open_region, self._is_learning = has_open_region, is_learning
         self._on_device, self._may_be_short = on_device, may_be_short
@@ -154,8 +168,12 @@ class Window:
 
     def is_marked(self, step: int) -> bool:
         """Whether a step is one of the requested ones, or recorded in their place."""
-        is_requested = self.first is not None and step >= self.first and not self.is_over(step)
-        return is_requested or self.is_early(step)
+        if self.is_early(step):
+            return True
+        if self.first is None or step < self.first or self.is_over(step):
+            return False
+        has_settled = step == self.first or step > self.first + _AFTER_PREFILL
+        return self._requested is None or has_settled
 
     def is_early(self, step: int) -> bool:
         """Whether a step is recorded in case that the script ends before the requested ones."""
@@ -170,6 +188,43 @@ class Window:
         self.was_postponed = True
         self._warmup = 1
         self._begin_at(step + 2)
+
+    def prefill_begins(self, step: int) -> None:
+        """Record from a step on, a prefill, if the requested steps were over and had none."""
+        self.prefills += 1
+        if self._steps.steps is not None and self.awaits_prefill(step):
+            self._warmup, self._requested = 0, (self.first, self._last)
+            self._begin_at(step)
+            self._last = step + _AFTER_PREFILL + self._steps.steps - 1
+        if self._records(step):
+            self.has_prefill = True
+            self._one_more_for(step)
+
+    def return_to_requested(self) -> None:
+        """Let the requested steps be those that were recorded: the ones with a prefill are not."""
+        if self._requested is not None:
+            self.first, self._last = self._requested
+            self._requested, self.has_prefill = None, False
+
+    def unusual_step(self, step: int) -> None:
+        """Record one step more, as a recorded one that ends generated no token."""
+        if self._records(step) and step != self._last and step != self._counted_apart:
+            self._one_more_for(step)
+
+    def _records(self, step: int) -> bool:
+        return not self.is_early(step) and self.is_marked(step)
+
+    def _one_more_for(self, step: int) -> None:
+        self._counted_apart = step
+        self._last = None if self._last is None else self._last + 1
+
+    def awaits_prefill(self, step: int) -> bool:
+        """Whether the requested steps are over since a short time, and none was a prefill."""
+        if self.has_prefill or self._repeats is not None or not self.is_over(step):
+            return False
+        if self._over_s is None:
+            self._over_s = self._now()
+        return self._now() - self._over_s < _PREFILL_WAIT_S
 
     def has_begun(self, step: int) -> bool:
         """Whether a step, or one before it, is recorded."""

@@ -12,6 +12,7 @@ from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.errors import UsageError
 from profiler_ext.kineto.source import is_folder
+from profiler_ext.records.step_kinds import of_usual_kind
 from profiler_ext.sessions import merging, session
 
 if TYPE_CHECKING:
@@ -163,5 +164,5 @@ def _runs(side: str, every: Sequence[Compared]) -> list[RunOfRanks]:
 
 def _run(each: Compared, name: str) -> RunOfRanks:
     if isinstance(each, str | Path):
-        return RunOfRanks(str(each), merging.load(each).analyses)
-    return RunOfRanks(name, each.analyses)
+        each, name = merging.load(each), str(each)
+    return RunOfRanks(name, tuple(map(of_usual_kind, each.analyses)))

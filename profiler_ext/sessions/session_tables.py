@@ -212,6 +212,14 @@ class SessionTables(ABC):
         """
         return self.table("utilisation", **filters)
 
+    def by_step(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return each step: wall and busy time, and of inference its kind and tokens.
+
+        Args:
+            **filters: the step or rank; there is no filter by phase or scope.
+        """
+        return self.table("by_step", **filters)
+
     def coverage(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return how much time is attributed, idle, or a gap; it has no filter by phase.
 

@@ -16,6 +16,8 @@ DYNAMO, INDUCTOR = "torch._dynamo", "torch._inductor.compile_fx"
 """They import all other modules with hooks: Dynamo's, and Inductor's."""
 ARTIFACTS = "torch._inductor.output_code"
 """What was compiled ahead of time runs with this alone."""
+PACKAGES = "torch.export.pt2_archive._package"
+"""What AOTInductor packaged runs with this alone; Inductor imports it too."""
 IMPORT_HOOK = "arrivals"
 """The hook that installs the others."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import artifact_names, fx_names, kernel_names
 
 PROVENANCE_ATTRIBUTE = "_profiler_ext_v1"
@@ -161,6 +162,21 @@ def awaits_backward(graph_kwargs: Mapping[str, Any]) -> bool:
 def is_replayed(graph_kwargs: Mapping[str, Any]) -> bool:
     """Tell whether an artifact will be replayed as a CUDA graph."""
     return bool(artifact_names.CUDA_GRAPHS.of(graph_kwargs))
+
+
+def skipped_replay(artifact: Any) -> str | None:
+    """Return torch's reason for not replaying an artifact, where ``reduce-overhead`` asked for it.
+
+    Source: ``torch/_inductor/output_code.py``, ``CompiledFxGraph.__init__`` and
+    ``cudagraph_post_compile``, which log the same texts.
+    """
+    names = (artifact_names.SKIP_REASON, artifact_names.REPLAY_INFO, artifact_names.FAIL_REASONS)
+    if private.unavailable(names) or not artifact_names.REPLAY_WANTED.get():
+        return None
+    info = artifact_names.REPLAY_INFO.of(artifact)
+    failed = () if info is None else artifact_names.FAIL_REASONS.of(info)
+    reason = artifact_names.SKIP_REASON.of(artifact) or next(iter(failed), None)
+    return None if reason is None else str(reason)
 
 
 def kernel_of(scheduler_node: Any) -> Any:

@@ -195,6 +195,47 @@ CUDA_GRAPH = Point(
     "which inputs a CUDA graph copies before its replay",
     "each CUDA graph that is recorded of a compiled graph",
 )
+_PACKAGES = "the lines of AOTInductor's packages"
+PACKAGE_COMPILE = Point(
+    "torch._inductor.compile_fx",
+    "compile_fx_aot",
+    ("model_", "example_inputs_"),
+    _PACKAGES,
+    "each exported program that AOTInductor compiles",
+    is_vital=False,
+)
+AHEAD_OF_TIME = Point(
+    "torch._dynamo.aot_compile",
+    "aot_compile_fullgraph",
+    ("model",),
+    "the modules of what is compiled ahead of time (`aot_compile`, vLLM)",
+    "each function that is compiled ahead of time, whose backend runs without a compile id",
+    is_vital=False,
+)
+PACKAGE_CODE = Point(
+    "torch._inductor.codecache",
+    "AotCodeCompiler.compile",
+    ("cls", "graph", "wrapper_code"),
+    _PACKAGES,
+    "the files that AOTInductor made of a graph; the graph's record is added to them",
+    is_vital=False,
+)
+PACKAGE_LOADED = Point(
+    "torch.export.pt2_archive._package",
+    "_load_aoti",
+    ("file", "model_name"),
+    _PACKAGES,
+    "each model of a package as it is loaded; its record is read from the package",
+    is_vital=False,
+)
+PACKAGE_CALL = Point(
+    "torch.export.pt2_archive._package",
+    "AOTICompiledModel.__call__",
+    ("self",),
+    _PACKAGES,
+    "each call of a package, which is marked while a profiler records",
+    is_vital=False,
+)
 _OWN_GRAPHS = "what is replayed by CUDA graphs that the program captures itself"
 CAPTURE_BEGIN = Point(
     "torch.cuda.graphs",

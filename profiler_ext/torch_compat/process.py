@@ -234,6 +234,26 @@ def called_module(frame: FrameType) -> Any:
     return running_names.MODULE_CALL.given(frame)
 
 
+def call_arguments(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments that a frame passes on, where it names them as torch's wrappers do."""
+    own = frame.f_locals
+    args, kwargs = own.get("args"), own.get("kwargs")
+    return args if isinstance(args, tuple) else (), kwargs if isinstance(kwargs, dict) else {}
+
+
+def sizes_of(thing: object) -> tuple[int, ...] | None:
+    """Return the sizes of a tensor; ``None`` of anything else, and where they are symbolic."""
+    if not isinstance(thing, torch.Tensor):
+        return None
+    sizes = tuple(torch.Tensor.size(thing))
+    return sizes if all(type(each) is int for each in sizes) else None
+
+
+def is_of_numbers(thing: object) -> bool:
+    """Tell whether something is a tensor of whole numbers, as token ids are."""
+    return isinstance(thing, torch.Tensor) and thing.dtype in (torch.int64, torch.int32)
+
+
 def event_type() -> Any:
     """Return the context manager class that gives the profiler one event."""
     return running_names.RECORD_FUNCTION.get()

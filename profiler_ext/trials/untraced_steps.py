@@ -12,8 +12,9 @@ import torch.compiler
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.run.calls import compiled_call
 from profiler_ext.run.request import EndedBy, StepOn
-from profiler_ext.run.step_ends import StepEnds, compiled_call
+from profiler_ext.run.step_ends import StepEnds
 from profiler_ext.torch_compat import points, process
 
 _OPTIMIZER = "Optimizer.step"

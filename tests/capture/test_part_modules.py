@@ -1,9 +1,11 @@
 """Which modules a call of a part is on, by the parameters that it is passed."""
 
+import gc
+
 from torch import nn
 
 from profiler_ext.capture.called_modules import model_modules, part_modules
-from profiler_ext.capture.held_modules import HeldModules
+from profiler_ext.capture.held_modules import HeldModules, note_active
 from profiler_ext.records.lineage import ModuleFrame
 
 
@@ -82,3 +84,44 @@ def test_what_the_model_alone_tells_is_none_of_its_layers() -> None:
         "blocks.0": None,
         "blocks.0.act": None,
     }
+
+
+def test_a_module_that_several_layers_hold_is_named_under_the_layer_of_the_call() -> None:
+    net, recorded = Net(), [*RECORDED, ModuleFrame("layers.0.act", "ReLU")]
+    for block in net.blocks:
+        block.act = net.blocks[0].act
+    passed = {"layers.0.up.weight": net.blocks[2].up.weight}
+    assert found(net, passed, recorded)["layers.0.act"] == "blocks.2.act"
+    for block in net.blocks:
+        block.up = net.blocks[0].up
+    shared = found(net, {"layers.0.up.weight": net.blocks[0].up.weight}, RECORDED)
+    assert shared == {"layers.0": None, "layers.0.up": None, "layers.0.act": None}
+
+
+def test_modules_below_a_held_one_are_found_through_it() -> None:
+    outer = nn.ModuleList(nn.Sequential(Net(), nn.Linear(2, 2)) for _ in range(2))
+    recorded = [
+        ModuleFrame("0", "Sequential"),
+        ModuleFrame("0.0", "Net"),
+        ModuleFrame("0.0.head", "Linear"),
+    ]
+    assert found(outer, {"0.1.weight": outer[1][1].weight}, recorded) == {
+        "0": "1",
+        "0.0": "1.0",
+        "0.0.head": "1.0.head",
+    }
+
+
+def test_modules_are_found_although_their_heap_is_frozen() -> None:
+    net = Net()
+    gc.freeze()
+    try:
+        assert found(net, {"layers.0.up.weight": net.blocks[1].up.weight})["layers.0"] is None
+        note_active(net)
+        assert found(net, {"layers.0.up.weight": net.blocks[1].up.weight}) == {
+            "layers.0": "blocks.1",
+            "layers.0.up": "blocks.1.up",
+            "layers.0.act": "blocks.1.act",
+        }
+    finally:
+        gc.unfreeze()

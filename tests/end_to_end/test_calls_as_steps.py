@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn.modules import module as modules
 
+from profiler_ext.records.step_kinds import kinds_of_steps
 from profiler_ext.run import window
 from profiler_ext.torch_compat import process
 from tests.end_to_end.script_runs import Run, exits, messages, out, run, steps
@@ -323,3 +324,64 @@ def test_an_old_python_is_announced_before_the_script_begins(run: Run, capfd: Ca
     )
     assert run("print('begins', file=sys.stderr, flush=True)", "--no-lines") == 3
     assert capfd.readouterr().err.splitlines()[0] == "begins"
+
+
+GENERATES = """
+    class LM(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.head = torch.nn.Embedding(8, 4), torch.nn.Linear(4, 8)
+        def forward(self, input_ids, attention_mask=None):
+            return self.head(self.tokens(input_ids))
+    lm, draft, prompt = LM(), LM(), torch.ones(3, 16, dtype=torch.int64)
+    def generate(count):
+        mask, ids = torch.ones_like(prompt), prompt
+        for _ in range(count):
+            ids = lm(input_ids=ids, attention_mask=mask)[:, -1:].argmax(-1)
+            mask = torch.cat([mask, mask[:, :1]], 1)
+"""
+
+
+def kinds() -> dict[int | None, str]:
+    return {
+        number: own.kind.value
+        for own in kinds_of_steps(out().analysis)
+        for number, _ in own.last_calls
+    }
+
+
+def test_a_prefill_is_recorded_beside_the_tokens_after_it(run: Run, capfd: Capture) -> None:
+    assert run(INFERS + GENERATES + "    for _ in range(3): generate(24)") == 0
+    decode, prefill = kinds_of_steps(out().analysis)
+    assert kinds() == dict(zip(steps(out()), ["prefill", "decode", "decode"], strict=True))
+    assert (decode.batch, decode.length, prefill.length) == ((3, 3), (1, 1), (16, 16))
+    assert decode.context is not None
+    assert decode.context[0] > 16
+    assert len(decode.unprofiled_ns) >= 3
+    text = capfd.readouterr().out
+    assert "decode: 2 steps, 3 x 1 tokens" in text
+    assert "prefill: 1 step, 3 x 16 tokens" in text
+
+
+def test_of_one_prompt_its_tokens_are_recorded(run: Run) -> None:
+    assert run(INFERS + GENERATES + "    generate(24)") == 0
+    assert list(kinds().values()) == ["decode", "decode"]
+
+
+def test_a_draft_model_and_the_one_that_verifies_are_one_step(run: Run) -> None:
+    body = """
+    for sample in range(3):
+        lm(prompt), draft(prompt)
+        for _ in range(8):
+            for _ in range(4): draft(prompt[:, :1])
+            lm(prompt[:, :5])
+    """
+    assert run(INFERS + GENERATES + body) == 0
+    found = kinds()
+    assert sorted(found.values()) == ["prefill", "prefill", "speculative", "speculative"]
+    (round_calls,) = {
+        tuple(call.length for call in each.calls)
+        for each in out().recording.settings.step_calls
+        if found.get(each.step) == "speculative"
+    }
+    assert round_calls == (1, 1, 1, 1, 5)

@@ -17,6 +17,7 @@ from profiler_ext.records.compiles import (
     Recompilation,
 )
 from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import StepCall, StepCalls
 from tests.analyses import gpu_step
 from tests.findings.stepping import MS, is_silent, judged, only
 
@@ -62,6 +63,25 @@ def test_a_compile_in_one_step_distorts_the_mean() -> None:
     )
     assert found.location == Location("/home/ann/gpt/model.py", 10, graph="0/0")
     assert [each.value for each in found.evidence] == [1, 60 * MS, 1, "Inductor"]
+
+
+def test_a_decode_step_whose_cuda_graph_is_recorded_for_each_prompt_says_so() -> None:
+    took = 60 * MS
+    times = (CompileTime(CompilePhase.CUDA_GRAPHS, took),)
+    recordings = [
+        replace(compiled(0, 1000 * at, 60), kind=CompileKind.RUN_TIME, times=times)
+        for at in range(2, 5)
+    ]
+    analysis = having(*recordings, steps=2)
+    calls = tuple(StepCalls(at, (StepCall("the module `M`", 8, 1),)) for at in range(2))
+    settings = replace(analysis.recording.settings, step_calls=calls)
+    decoding = replace(analysis, recording=replace(analysis.recording, settings=settings))
+    found = only(compiling.RULE, decoding)
+    assert (found.saving_per, found.est_saving_ns) == (SavingPer.PROCESS, 2 * took)
+    assert [each.value for each in found.evidence[:2]] == [3, took]
+    assert is_silent(compiling.RULE, analysis)  # sizes are not known
+    fewer = replace(decoding.recording, compiles=tuple(recordings[:2]))
+    assert is_silent(compiling.RULE, replace(decoding, recording=fewer))
 
 
 def test_a_compile_in_each_step_is_at_stake_in_each() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from profiler_ext.profiling import unrecorded_steps
 from profiler_ext.profiling.unrecorded_steps import UnrecordedSteps
+from profiler_ext.records.recording import StepCall
 
 
 def timed(
@@ -54,4 +55,20 @@ def test_on_a_device_the_time_between_its_marks_counts(monkeypatch: pytest.Monke
     for _ in range(4):  # one while a stream was captured; the device is not through with the last
         steps.begin()
         steps.end()
-    assert steps.times == ((30, 40), True)
+    assert steps.times == ((30, 40), True, ())
+
+
+def test_steps_of_several_kinds_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefill among tokens is no token that took long."""
+    clock = iter([0, 50, 50, 51, 51, 53, 53, 56, 56, 60])
+    monkeypatch.setattr(unrecorded_steps, "device_event", lambda: None)
+    monkeypatch.setattr(unrecorded_steps, "perf_counter_ns", lambda: next(clock))
+    steps = UnrecordedSteps(lambda: False)
+    for length in (64, 1, 1, 1, 1):
+        steps.begin()
+        steps.end((StepCall("the module `M`", 2, length),))
+    took_ns, _, calls = steps.times
+    assert took_ns == (2, 3, 4)
+    assert [(each.calls[0].length, each.unprofiled_ns) for each in calls] == [
+        *((64, 50), (1, 2), (1, 3), (1, 4)),
+    ]

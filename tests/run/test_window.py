@@ -220,3 +220,54 @@ def test_of_a_loop_that_is_too_short_the_last_steps_are_recorded(
 ) -> None:
     window = Window(Amount(5), Amount(2), on_device=lambda: on_device, expected_steps=lambda: loop)
     assert actions(window, 12) == message
+
+
+def generating(prefills: set[int], steps: int, *, skip: str = "3", asked: str = "2") -> str:
+    """Return the actions for steps of which some are prefills, and others generate tokens."""
+    clock = Clock()
+    window = Window(Amount.parsed(skip), Amount.parsed(asked), now=clock)
+    return actions(window, steps, lambda step: step in prefills and window.prefill_begins(step))
+
+
+@pytest.mark.parametrize(
+    ("prefills", "expected"),
+    [
+        (set(), "--wrR---------"),
+        ({0}, "--wrR---------"),  # before the requested steps
+        ({4}, "--wrrR--------"),  # among them: one more is recorded
+        ({7}, "--wrR--rrrrrR-"),  # after them: it, three that are not counted, as many as asked for
+        ({7, 13}, "--wrR--rrrrrR-"),
+    ],
+)
+def test_a_prefill_is_recorded_beside_the_requested_steps(
+    prefills: set[int], expected: str
+) -> None:
+    assert generating(prefills, 14) == expected
+
+
+def test_the_steps_just_after_an_awaited_prefill_are_not_counted() -> None:
+    window = Window(Amount.parsed("1"), Amount.parsed("2"))
+    actions(window, 4)
+    window.prefill_begins(4)
+    assert actions(window, 11)[4:] == "rrrrrR-"
+    assert [step for step in range(4, 11) if window.is_marked(step)] == [4, 8, 9]
+
+
+def test_a_prefill_is_not_awaited_for_long() -> None:
+    clock = Clock()
+    window = Window(Amount.parsed("1"), Amount.parsed("1"), now=clock)
+    assert actions(window, 3) == "wR-"
+    assert window.awaits_prefill(3)
+    clock.seconds = 11
+    assert not window.awaits_prefill(4)
+    window.prefill_begins(4)
+    assert window(4) is ProfilerAction.NONE
+
+
+def test_what_ends_before_the_steps_with_a_prefill_is_as_it_was_requested() -> None:
+    window = Window(Amount.parsed("1"), Amount.parsed("1"))
+    assert actions(window, 3) == "wR-"
+    window.prefill_begins(3)
+    assert window(3) is ProfilerAction.RECORD
+    window.return_to_requested()
+    assert (window.first, window.is_over(2), window.has_prefill) == (1, True, False)

@@ -8,8 +8,8 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,6 +36,7 @@ class _Compile:
 
     dynamo: DynamoGraph | None = None
     part: DynamoGraph | None = None  # that is compiled separately now
+    given: DynamoGraph | None = None  # the same as its backend gave it, before inputs are renamed
     number: int | None = None  # of the Dynamo graph in this process
     joints: list[JointGraph] = field(default_factory=list)
     parts: list[DynamoGraph | None] = field(default_factory=list)  # that each joint is traced from
@@ -50,6 +51,18 @@ class _Compile:
         return any(half() is not None for half in self.halves)
 
 
+def _with_inputs(part: DynamoGraph | None, given: DynamoGraph | None) -> DynamoGraph | None:
+    """Return a part with the inputs that it was given, where torch has renamed them since."""
+    if part is None or given is None or part.parameter_inputs or part.inputs != given.inputs:
+        return part
+    return replace(part, parameter_inputs=given.parameter_inputs)
+
+
+class _CompilesWithoutId(threading.local):
+    def __init__(self) -> None:
+        self.ahead_of_time: list[_Compile] = []  # the innermost last
+
+
 class EarlierStages:
     """The compiles that later graphs may belong to; a reset of Dynamo reuses their ids."""
 
@@ -61,11 +74,26 @@ class EarlierStages:
         self._by_compile_id: dict[str, list[_Compile]] = {}
         self._last: list[tuple[str, _Compile]] = []
         self._numbers = itertools.count()
+        self._thread_local = _CompilesWithoutId()
 
     def keep_dynamo(self, graph: DynamoGraph) -> None:
         """Keep the Dynamo graph of the current compile."""
-        if (compile_id := process.current_compile_id()) is not None:
-            self._begin(compile_id, _Compile(graph, number=next(self._numbers)))
+        compile_id, number = process.current_compile_id(), next(self._numbers)
+        if compile_id is not None:
+            self._begin(compile_id, _Compile(graph, number=number))
+        # The frame has an id while Dynamo traces it, but not while its backend compiles it.
+        for outer in self._thread_local.ahead_of_time[-1:]:
+            outer.dynamo, outer.number = graph, number
+
+    @contextmanager
+    def ahead_of_time(self) -> Iterator[None]:
+        """Keep what a thread compiles ahead of time, to which torch gives no compile id."""
+        compiles = self._thread_local.ahead_of_time
+        compiles.append(_Compile())
+        try:
+            yield
+        finally:
+            compiles.pop()
 
     @property
     def dynamo(self) -> DynamoGraph | None:
@@ -75,7 +103,20 @@ class EarlierStages:
     def begin_part(self, describe: Callable[[DynamoGraph], DynamoGraph | None]) -> None:
         """Begin to compile a part of the Dynamo graph, or all of it."""
         if (now := self._current_compile()) is not None and now.dynamo is not None:
-            now.part = describe(now.dynamo)
+            now.part = _with_inputs(describe(now.dynamo), now.given)
+
+    @contextmanager
+    def in_part(self, describe: Callable[[DynamoGraph], DynamoGraph | None]) -> Iterator[None]:
+        """Begin to compile a part of the Dynamo graph that its backend compiles by itself."""
+        self.begin_part(describe)
+        if (now := self._current_compile()) is None:
+            yield
+            return
+        outer, now.given = now.given, now.part
+        try:
+            yield
+        finally:
+            now.given = outer
 
     def traced_from(self, joint: JointGraph | None = None) -> DynamoGraph | None:
         """Return the Dynamo graph, or part, that a graph of this compile was traced from.
@@ -148,7 +189,9 @@ class EarlierStages:
             yield from reversed(each.joints)
 
     def _latest_first(self) -> Iterable[_Compile]:
-        return reversed(self._by_compile_id.get(process.current_compile_id() or "", ()))
+        if (compile_id := process.current_compile_id()) is None:
+            return reversed(self._thread_local.ahead_of_time)
+        return reversed(self._by_compile_id.get(compile_id, ()))
 
     def _current_compile(self) -> _Compile | None:
         return next(iter(self._latest_first()), None)
@@ -359,8 +402,21 @@ class Compiles(EarlierStages):
 
 def begin_part(compiles: Compiles, gm: Any) -> None:
     """Note what a backend compiles now: all of Dynamo's graph, or a part of it."""
+    if (describe := _description(compiles, gm)) is not None:
+        compiles.begin_part(describe)
+
+
+@contextmanager
+def in_part(compiles: Compiles, gm: Any) -> Iterator[None]:
+    """Note the same while a backend compiles it by itself."""
+    describe = _description(compiles, gm)
+    with nullcontext() if describe is None else compiles.in_part(describe):
+        yield
+
+
+def _description(compiles: Compiles, gm: Any) -> Callable[[DynamoGraph], DynamoGraph | None] | None:
     # Marked regions are parts of AOTAutograd's graph; compiled autograd copies its graph whole.
     is_region = compiles.outer_graph is not None or compiles.region is not None
     is_graph = isinstance(gm, torch.fx.GraphModule)
-    if is_graph and not is_region and not process.in_compiled_autograd():
-        compiles.begin_part(partial(part_of, gm))
+    is_part = is_graph and not is_region and not process.in_compiled_autograd()
+    return partial(part_of, gm) if is_part else None

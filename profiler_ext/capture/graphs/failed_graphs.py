@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from profiler_ext.capture.graphs.registered_graph import RECALL
 from profiler_ext.isolation.failures import Failure
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import gaps, vocabulary
 from profiler_ext.records.provenance import Gap, GraphInstance
-from profiler_ext.torch_compat import inductor, points
+from profiler_ext.torch_compat import inductor, points, process
 
 TOO_MANY_FAILURES = Gap(
     gaps.GapReason.CAPTURE_FAILED,
@@ -30,7 +31,12 @@ PROFILER_HOOKS = frozenset(
 )
 """The parts of a profiler that do not touch graphs."""
 _HOOKS_WITHOUT_GRAPH = frozenset(
-    {*_STEP_ENDS, *(points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL), *PROFILER_HOOKS}
+    {
+        *_STEP_ENDS,
+        *(points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL),
+        *(points.PACKAGE_LOADED.path, points.PACKAGE_CALL.path),
+        *PROFILER_HOOKS,
+    }
 )
 """Hooks whose failure outside a compile affects no graph."""
 
@@ -48,6 +54,11 @@ def failure_gap(failure: Failure) -> Gap:
     if failure.lost is not None:
         return Gap(gaps.GapReason.PARTLY_CAPTURED, f"{detail}; lost: {failure.lost}")
     return Gap(gaps.GapReason.CAPTURE_FAILED, detail)
+
+
+def gaps_of_compile(guard: Guard) -> tuple[Gap, ...]:
+    """Return a gap for each failure in the current compile."""
+    return tuple(map(failure_gap, guard.failures_in(process.current_compile_id())))
 
 
 def without_failed_records(

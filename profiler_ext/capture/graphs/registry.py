@@ -351,6 +351,24 @@ class Registry:
         )
         return self._add(artifact, kept, is_replayed=is_replayed)
 
+    def register_package(self, model: Any, key: str, record: bytes) -> None:
+        """Make the instance of a model that was loaded from an AOTInductor package."""
+        about = GraphInstance(
+            index=-1,
+            key=key,
+            compile_id=None,
+            is_backward=False,
+            cache_state=CacheState.PACKAGE,
+            cache_detail="its record is in the package",
+            compile_ns=0,
+            output_module=None,
+        )
+        code = GeneratedCode("", "", is_backward=False, is_inference=True, torch_version="")
+        ready = ReadyArtifact(key=key, code=lambda: code, on_artifact=record)
+        store = library_calls.process_store()
+        kept = RegisteredGraph(about, ready, store, self._guard, is_replayed=False)
+        self._add(model, kept, is_replayed=False)
+
     def _about(self, artifact: Any, is_backward: bool, started_ns: int) -> GraphInstance:
         """Return the instance before it has an index and provenance."""
         inner, region = self._compiles.inner, self._compiles.region
@@ -368,6 +386,7 @@ class Registry:
             autograd_bypass=autograd_bypass,
             compile_ns=time.perf_counter_ns() - (inner.started_ns if inner else started_ns),
             output_module=inductor.output_module(artifact),
+            replay_skipped=inductor.skipped_replay(artifact),
             provenance=None,
             parent_graph=region.outer_graph.number if region else None,
         )

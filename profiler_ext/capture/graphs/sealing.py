@@ -140,20 +140,29 @@ _CHECK = "the check of call sites against the generated code"
 _UNCHECKED = Gap(GapReason.CALL_SITES_UNVERIFIED, "the wrapper's text could not be compared")
 
 
+_Inputs = Callable[[], Iterable[torch.fx.Node]]
+
+
 def seal(
     compiles: Compiles,
-    artifact: Any,
     graph: Any,
     gm: torch.fx.GraphModule,
+    source: str,
     failed: Callable[[], tuple[Gap, ...]] = tuple,
+    copied: _Inputs = tuple,
 ) -> Provenance:
-    """Make the provenance of a graph that was just compiled."""
-    sites, unverified = _checked_sites(compiles, artifact, graph)
+    """Make the provenance of a graph that was just compiled.
+
+    Args:
+        source: the text of the generated wrapper.
+        copied: the inputs that a CUDA graph of it may copy.
+    """
+    sites, unverified = _checked_sites(compiles, source, graph)
     is_backward = inductor.graph_is_backward(graph)
     compilation, region, try_run = compilation_of(compiles, gm), compiles.region, compiles.try_run
     nodes = fx_nodes.describe_nodes(gm.graph.nodes, compilation)
     nodes += try_run(_NESTED, fx_nodes.describe_nested, _nested_nodes(sites), compilation) or ()
-    nodes += try_run(_INPUTS, _describe_inputs, artifact, gm, compilation) or ()
+    nodes += try_run(_INPUTS, _describe_inputs, copied, compilation) or ()
     sealed = [p.site.sealed(n, p.path, p.prefix, p.within, try_run) for n, p in enumerate(sites)]
     split = try_run(_BUCKETS, fx_nodes.split_buckets, sealed, gm.graph.nodes, compilation)
     call_sites, parts = split or (_without_bucket_nodes(sealed, gm.graph.nodes, compilation), ())
@@ -183,12 +192,11 @@ def seal(
 
 
 def _checked_sites(
-    compiles: Compiles, artifact: Any, graph: Any
+    compiles: Compiles, source: str, graph: Any
 ) -> tuple[list[PlacedSite], tuple[Gap, ...]]:
     """Return the call sites that match the wrapper's text, and gaps for the others."""
     try_run = compiles.try_run
-    text = inductor.wrapper_source(artifact) or ""
-    calls = try_run(_CHECK, wrapper_calls, text) or {}
+    calls = try_run(_CHECK, wrapper_calls, source) or {}
     sites = placed_sites(graph, compiles.sites)
     sites = try_run(_SUMS, _with_partial_sums, sites, calls.get("call", ()), graph) or sites
     wrong = try_run(_CHECK, contradicted, sites, calls) or frozenset()
@@ -224,10 +232,8 @@ def _fusion_options(schedule: fusions.Schedule | None) -> tuple[str, ...]:
     return () if schedule is None else schedule.options
 
 
-def _describe_inputs(
-    artifact: Any, gm: torch.fx.GraphModule, compilation: Compilation
-) -> tuple[FxNode, ...]:
-    return fx_nodes.describe_inputs(inputs.non_static_inputs(artifact, gm), compilation)
+def _describe_inputs(copied: _Inputs, compilation: Compilation) -> tuple[FxNode, ...]:
+    return fx_nodes.describe_inputs(copied(), compilation)
 
 
 class _ModuleInputs(NamedTuple):

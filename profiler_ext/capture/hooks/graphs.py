@@ -13,7 +13,7 @@ import torch.fx
 
 from profiler_ext.capture.graphs import regions, sealing
 from profiler_ext.capture.graphs.backwards import Backwards
-from profiler_ext.capture.graphs.compiles import Compiles, begin_part
+from profiler_ext.capture.graphs.compiles import Compiles, begin_part, in_part
 from profiler_ext.capture.lineage.functionalization import find_mutations
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.nested_graphs import find_bodies
@@ -283,5 +283,5 @@ class RegionHooks:
             with self._compiles.in_region(region):
                 yield
         else:
-            begin_part(self._compiles, call["gm"])
-            yield
+            with in_part(self._compiles, call["gm"]):
+                yield

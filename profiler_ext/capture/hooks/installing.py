@@ -28,6 +28,7 @@ from profiler_ext.torch_compat.import_hooks import (
     DYNAMO,
     IMPORT_HOOK,
     INDUCTOR,
+    PACKAGES,
     ImportWatcher,
     is_importing,
 )
@@ -126,6 +127,10 @@ def is_dynamo_hook(hook: Hook) -> bool:
 
 def _is_artifact_hook(hook: Hook) -> bool:
     return hook[0].module == ARTIFACTS
+
+
+def _is_package_hook(hook: Hook) -> bool:
+    return hook[0].module == PACKAGES
 
 
 class DeferredHooks:
@@ -249,7 +254,8 @@ class Capture:
         )
         regions = RegionHooks(self._compiles, graphs.creations)
         hooks = (artifacts.SiteHooks(self._compiles), graphs, regions, AutogradHooks(backwards))
-        for each in (*hooks, self._artifacts, self._caches):
+        packages = artifacts.PackageHooks(self.guard, self._compiles, self._registry)
+        for each in (*hooks, self._artifacts, self._caches, packages):
             yield from each.observations()
         if self._cpu_events:
             yield points.MODULE_LOAD, self._module_load
@@ -364,6 +370,7 @@ class Capture:
         self._observed = tuple(self._observations())
         parts = (
             (DYNAMO, self._install_dynamo),
+            (PACKAGES, self._install_packages),
             (ARTIFACTS, self._install_artifacts),
             (INDUCTOR, self._install_inductor),
         )
@@ -414,13 +421,18 @@ class Capture:
         hooks = filter(_is_artifact_hook, self._observed)
         self._hooks.enter_context(installed(hooks, self.guard))
 
+    def _install_packages(self) -> None:
+        hooks = (hook for hook in self._observed if _is_package_hook(hook))
+        fitting = (hook for hook in hooks if hook[0].problem() is None)
+        self._hooks.enter_context(installed(fitting, self.guard))
+
     def _install_inductor(self) -> None:
         if lacks := problems():
             raise TorchCapabilityError(
                 f"torch {process.version()} does not fit capture: {'; '.join(lacks)}"
             )
         with ExitStack() as hooks:
-            placed = (is_dynamo_hook, _is_artifact_hook)
+            placed = (is_dynamo_hook, _is_artifact_hook, _is_package_hook)
             rest = (hook for hook in self._observed if not any(is_of(hook) for is_of in placed))
             rest = (hook for hook in rest if hook[0].is_vital or hook[0].problem() is None)
             hooks.enter_context(installed(rest, self.guard))

@@ -228,7 +228,8 @@ def part_of(gm: torch.fx.GraphModule, dynamo_graph: DynamoGraph) -> DynamoGraph 
         dynamo_graph.held,
         has_no_modules="modules" in dynamo_graph.lost,
     )
-    paths = (dynamo_graph.tensor_paths.get(inputs.source_name(node) or "") for node in given)
+    names = (inputs.source_name(node) or node.name for node in given)
+    paths = map(dynamo_graph.tensor_paths.get, names)
     return dataclasses.replace(
         dynamo_graph,
         digest=digest_of(nodes, [()] * len(nodes)),
@@ -239,4 +240,5 @@ def part_of(gm: torch.fx.GraphModule, dynamo_graph: DynamoGraph) -> DynamoGraph 
         },
         places=tuple(map(source_of, nodes)),
         parameter_inputs={at: path for at, path in enumerate(paths) if path is not None},
+        inputs=len(given),
     )

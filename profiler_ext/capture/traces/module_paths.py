@@ -265,13 +265,15 @@ _TENSOR = re.compile(r"(?P<holder>.+)\._(?:parameters|buffers)\['(?P<name>[^']+)
 def held_tensors(
     gm: torch.fx.GraphModule, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | None
 ) -> dict[str, str]:
-    """Return the path of each tensor that the user's modules hold, by the name of its source.
+    """Return the path of each tensor that the user's modules hold, by its source and its input.
 
-    ``L['self']._modules['a']._parameters['b']`` has the path ``a.b``.
+    ``L['self']._modules['a']._parameters['b']`` has the path ``a.b``. What is compiled ahead of
+    time loses its sources before the backend has it, but not the names of its inputs.
     """
-    sources = filter(None, map(inputs.source_name, inputs.all_inputs(gm)))
-    paths = ((source, _path(source, roots, own)) for source in sources)
-    return {source: path for source, path in paths if path is not None}
+    named = [(node.name, inputs.source_name(node)) for node in inputs.all_inputs(gm)]
+    held = {name: _path(source, roots, own) for name, source in named if source is not None}
+    by_source = ((source, held[name]) for name, source in named if source is not None)
+    return {name: path for name, path in (*by_source, *held.items()) if path is not None}
 
 
 def _path(source: str, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | None) -> str | None:

@@ -54,11 +54,20 @@ _CONTROL_FLOW = (
     "a larger batch; or torch.where in place of torch.cond and while_loop, which "
     "CUDA graphs cannot replay (mode='reduce-overhead')"
 )
+_DECODING = (
+    "a static cache of keys and values, so that torch.compile(model, mode='reduce-overhead') can "
+    "replay each token (transformers: cache_implementation='static'); or a larger batch"
+)
+_SKIPPED = "remove what keeps torch from replaying the graph (it is compiled for CUDA graphs): "
+_REPLAYED_TOKENS = (
+    "a larger batch; or sample, and move to the next position, within the compiled function, so "
+    "that one graph is all that a token replays"
+)
 _REPLAYED = "a larger batch; or include the loss and the optimizer step in the CUDA graphs"
 
 # The idle time of these has causes of its own
 _OF_OTHERS = (Kind.READS, Kind.COPIES, Kind.LOADING, Kind.ALLOCATING)
-_BY_GRAPHS = (_EAGER, _COMPILED, _MANY_GRAPHS)
+_BY_GRAPHS = (_EAGER, _DECODING, _COMPILED, _MANY_GRAPHS)
 _RANKS = (
     "a larger batch on each rank; or compile whole blocks at once for fewer, longer "
     "kernels (CUDA graphs do not include the collectives between them)"
@@ -82,7 +91,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if est_saving_ns < _MIN_IDLE * of_ns:
         return ()
     remedy = _remedy(facts, launches)
-    by_graphs_ns = graphs_save_ns(facts) if remedy in _BY_GRAPHS else None
+    is_by_graphs = remedy in _BY_GRAPHS or remedy.startswith(_SKIPPED)
+    by_graphs_ns = graphs_save_ns(facts) if is_by_graphs else None
     if by_graphs_ns is not None:
         est_saving_ns = min(est_saving_ns, by_graphs_ns)
     return (_candidate(facts, rows, (est_saving_ns, of_ns), launches, remedy),)
@@ -103,7 +113,7 @@ def _candidate(
     facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints, remedy: str
 ) -> Candidate:
     where, region = _where_launched(facts, idle)
-    fused = eager_kernels(facts) if remedy == _EAGER else NO_ROWS
+    fused = eager_kernels(facts) if remedy in (_EAGER, _DECODING) else NO_ROWS
     fused = np.setdiff1d(
         fused, np.concatenate([NO_ROWS, *(own.launches for own in _groups(facts))])
     )
@@ -162,11 +172,11 @@ def _replayed(facts: Facts, launches: Ints) -> float:
 
 def _remedy(facts: Facts, launches: Ints) -> str:
     if _replayed(facts, launches) > _MAX_FRACTION:
-        return _REPLAYED
+        return _REPLAYED_TOKENS if facts.is_decoding else _REPLAYED
     if len(facts.analysis.communication):
         return _RANKS
     if _compiled(facts, launches) <= _MAX_FRACTION:
-        return _EAGER
+        return _DECODING if facts.is_decoding else _EAGER
     # Source: ``torch/_inductor/lowering.py``, ``cond`` and ``while_loop``; a loop is a partition of
     # its own (``config.graph_partition``).
     graphs = facts.analysis.recording.graphs
@@ -181,7 +191,17 @@ def _remedy(facts: Facts, launches: Ints) -> str:
     has_control_flow = bool(sum(result) > _MAX_FRACTION * len(result))
     if has_control_flow:
         return _CONTROL_FLOW
+    if skipped := _skip_reason(facts, called):
+        return f"{_SKIPPED}{skipped}"
     return _MANY_GRAPHS if _graph_calls(facts) >= _MIN_GRAPHS else _COMPILED
+
+
+def _skip_reason(facts: Facts, launches: Ints) -> str | None:
+    """Return torch's reason for not replaying the graph with most of these launches."""
+    graphs, counts = np.unique(facts.launches.graph[launches].compressed(), return_counts=True)
+    known = facts.analysis.recording.graphs
+    most = max(zip(counts.tolist(), graphs.tolist(), strict=True), default=None)
+    return None if most is None else known[most[1]].replay_skipped
 
 
 def _graph_calls(facts: Facts) -> int:
@@ -265,7 +285,9 @@ RULE = Rule(
     "dispatcher tens of microseconds. If kernels are shorter than that, the device waits.",
     remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
     "eager code makes fewer and longer kernels. A larger batch makes kernels longer at the same "
-    "number of launches.",
+    "number of launches. A loop that generates tokens needs a static cache for that: a cache that "
+    "grows has other sizes for each token. Where `reduce-overhead` was asked for and torch did not "
+    "replay the graph, the remedy has torch's reason.",
     saving="Idle time of the usual step that is launching, Python between ops, autograd's engine, "
     "launch latency or the end of the step (see the causes of idle time), minus what profiling "
     "adds to it, and no more than the step idles without recording. "

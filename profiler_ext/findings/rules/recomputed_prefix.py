@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -20,6 +21,9 @@ from profiler_ext.records.vocabulary import Phase
 _ATTENDS = re.compile(r"attention|softmax")
 _MIN_GROWTHS = 2  # in a row: three calls, each with as many blocks more
 _MOST_NEW = 1 / 8  # of the tokens of a call
+_SUMMARY = "each call of the model runs over all tokens so far, not the new ones alone"
+_REMEDY = "a cache of keys and values (use_cache=True), so that a call takes new tokens alone"
+_MAX_JUMPS = 1
 _MIN_KERNELS = 3  # kernels that grow alike
 
 
@@ -43,7 +47,39 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     for series in _growing(facts):
         alike[series.prefix].append(series)
     most = max(alike.values(), key=len, default=[])
-    return (_candidate(facts, most),) if len(most) >= _MIN_KERNELS else ()
+    if len(most) >= _MIN_KERNELS:
+        return (_candidate(facts, most),)
+    return _of_steps(facts)
+
+
+def _of_steps(facts: Facts) -> Iterable[Candidate]:
+    """Judge steps that are one call each, by the tokens that each was given."""
+    kind = facts.kind_of_steps
+    lengths = [] if kind is None else [calls[-1].length for calls in kind.calls if len(calls) == 1]
+    grown = [now - last for last, now in pairwise(lengths)]
+    # Before the recording, and where it began again, steps were not counted
+    is_growing = len(grown) >= _MIN_GROWTHS and len(grown) - grown.count(1) <= _MAX_JUMPS
+    is_growing &= 1 in grown and min(grown, default=0) > 0
+    if kind is None or not is_growing or max(lengths) < 1 / _MOST_NEW:
+        return ()
+    launches = np.flatnonzero(facts.in_steps(facts.main_place >= 0))
+    spent_ns = facts.median_per_step(launches, facts.critical_ns(launches))
+    most_ns = max(facts.training.step_ns - facts.training.cpu_ns, 0)
+    return (
+        Candidate(
+            summary=_SUMMARY,
+            est_saving_ns=min(int(spent_ns * (1 - 1 / max(lengths))), most_ns),
+            confidence=Confidence.ESTIMATED,
+            remedy=_REMEDY,
+            location=shared_line(facts, launches),
+            evidence=(
+                Figure("tokens for each new one", max(lengths), FigureUnit.TIMES),
+                Figure("these calls take", spent_ns, FigureUnit.NS),
+                Figure("CPU time of a step", facts.training.cpu_ns, FigureUnit.NS),
+            ),
+            launches=launches,
+        ),
+    )
 
 
 def _growing(facts: Facts) -> Iterator[_Series]:
@@ -88,10 +124,10 @@ def _candidate(facts: Facts, alike: list[_Series]) -> Candidate:
     # The CPU launches as many kernels for the new tokens alone
     most_ns = max(facts.training.step_ns - facts.training.cpu_ns, 0)
     return Candidate(
-        summary="each call of the model runs over all tokens so far, not the new ones alone",
+        summary=_SUMMARY,
         est_saving_ns=min(spent_ns, most_ns),
         confidence=Confidence.ESTIMATED,
-        remedy="a cache of keys and values (use_cache=True), so that a call takes new tokens alone",
+        remedy=_REMEDY,
         location=shared_line(facts, np.array([each.calls[0] for each in alike])),
         evidence=(
             Figure("calls a step that repeat tokens", facts.launches_per_step(first.calls)),
@@ -117,7 +153,8 @@ RULE = Rule(
     name="recomputed_prefix",
     title="Generation without a cache of keys and values",
     means="In inference, kernels get the same number of blocks more from one call of the model to "
-    "the next: each call runs over all tokens so far, and few are new.",
+    "the next: each call runs over all tokens so far, and few are new. Or each step is one call, "
+    "with one token more than the step before.",
     because="Keys and values of earlier tokens do not change in a causal model. Without a cache "
     "they are computed again for each new token, and so is everything else.",
     remedy="A cache of keys and values: `use_cache=True` with `generate()`, or a model that takes "

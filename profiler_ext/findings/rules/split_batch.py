@@ -20,6 +20,7 @@ from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase, Scope
 
 _Function = tuple[str, str]
+_Lines = tuple[_Function, Mapping[int, int]]
 _MIN_LAUNCHES = 16  # of a call; fewer are a layer
 _ALIKE = 0.8
 _SHORT_NS = 10_000  # longer kernels fill the device, and take as long for both parts
@@ -49,8 +50,9 @@ def _calls(facts: Facts) -> Iterator[_Calls]:
             every = {line: _launches_under(facts, function, line) for line in lines}
             own = np.unique(np.concatenate([*every.values()]))
             count = sum(lines.values())
-            is_of_model = len(own) and _is_of_module(facts, function, callee, own)
-            if not is_of_model or not _is_alike(facts, every, lines):
+            is_nested = sum(map(len, every.values())) > len(own)  # one line calls another
+            is_of_model = len(own) and _is_of_module(facts, (function, lines), callee, own)
+            if is_nested or not is_of_model or not _is_alike(facts, every, lines):
                 continue
             models = _instances(facts, callee, own)
             if facts.launches_per_step(own) >= _MIN_LAUNCHES * count * models:
@@ -79,12 +81,12 @@ def _launches_under(facts: Facts, function: _Function, line: int) -> Ints:
     return np.flatnonzero(facts.in_steps(flags))
 
 
-def _is_of_module(facts: Facts, function: _Function, callee: str, launches: Ints) -> bool:
+def _is_of_module(facts: Facts, where: _Lines, callee: str, launches: Ints) -> bool:
     """Tell whether what is called is a module, and no helper that a module calls."""
     root, _, name = callee.rpartition(".")
     places = [facts.analysis.places[at] for at in np.unique(facts.main_place[launches]).tolist()]
     modules = {place.module for place in places if place.module}
-    inner = [_frame_below(place, function) for place in places]
+    inner = [_frame_below(place, where) for place in places]
     if any(each is not None and each.function == name for each in inner):
         return False
     if root:
@@ -100,10 +102,12 @@ def _instances(facts: Facts, callee: str, launches: Ints) -> int:
     return max(len(paths), 1) if "." in callee else 1
 
 
-def _frame_below(place: Place, function: _Function) -> Frame | None:
-    """Return the frame that a function called, if it is on the stack."""
+def _frame_below(place: Place, where: _Lines) -> Frame | None:
+    """Return the frame that one of a function's lines called, if it is on the stack."""
+    function, lines = where
     frames = iter(place.stack)
-    any((each.file, each.function) == function for each in frames)
+    # Classes of one file have functions of one name, so the line tells which it is
+    any((each.file, each.function) == function and each.line in lines for each in frames)
     return next(frames, None)
 
 

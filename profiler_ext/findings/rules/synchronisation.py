@@ -68,7 +68,7 @@ def _candidate(
         est_saving_ns=int(sum(reads) * idle_ns[rows].sum() / max(every_ns, 1)) + loop_ns,
         busy_ns=facts.median_per_step(launches, facts.launches.duration_ns[launches]),
         confidence=Confidence.ESTIMATED,
-        remedy=_REMEDY if loop is None else _LOOP_REMEDY,
+        remedy=_remedy(facts) if loop is None else _LOOP_REMEDY,
         location=where,
         evidence=(
             Figure("idle spans a step", idle_spans_per_step(facts, rows)),
@@ -80,6 +80,10 @@ def _candidate(
         launches=launches,
         idle=rows,
     )
+
+
+def _remedy(facts: Facts) -> str:
+    return _TOKENS_REMEDY if facts.is_decoding else _REMEDY
 
 
 def _loop(facts: Facts, where: Location) -> LaunchGroup | None:
@@ -106,6 +110,11 @@ _REMEDY = (
     "remove what needs a device value at once (.item(), .cpu(), nonzero, print, an if on a "
     "tensor), or read it some steps later; log every hundredth step"
 )
+_TOKENS_REMEDY = (
+    "keep tokens, and which sequences have ended, on the device: look at them (.item(), .all() in "
+    "a while, torch.multinomial's check) every few tokens, or copy them with non_blocking=True and "
+    "read those of the token before"
+)
 _LOOP_REMEDY = (
     "one _foreach_* op of torch on the list of tensors (torch.nn.utils.clip_grad_norm_ for "
     "gradients) in place of the loop, and no .item() in it: read one result some steps later"
@@ -120,8 +129,9 @@ RULE = Rule(
     "that the device has not computed yet. The CPU loses the lead that would have hidden its "
     "launches.",
     remedy="Keep values on the device, accumulate them there and read them every hundredth step; "
-    "use masks instead of `nonzero`; replace a loop over tensors by one `_foreach_*` op of torch; "
-    "copy with `non_blocking=True` into pinned memory.",
+    "use masks instead of `nonzero`; of generated tokens, check every few for the end; replace a "
+    "loop over tensors by one `_foreach_*` op of torch; copy with `non_blocking=True` into pinned "
+    "memory.",
     saving="How much shorter the step would be without such waits. The recorded steps are "
     "replayed with and without the waits and the reads of single values: the CPU is as fast as the "
     "steps before the recording show (1.45 times as fast as recorded, without them), and each "

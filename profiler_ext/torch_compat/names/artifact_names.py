@@ -7,6 +7,7 @@ from profiler_ext.torch_compat.private import Attribute, Key, Member, OptionalAt
 _KEYS = "the link from a launch to its graph"
 _PHASES = "the phase of a graph"
 _REPLAYS = "which inputs a CUDA graph copies before its replay"
+_SKIPPED = "why a graph is not replayed by CUDA graphs, though that was asked"
 _STRICT = "whether --recompile may miss a cache"
 _RECOMPILE = "a compile of cached graphs that have no record (`--recompile`)"
 _BYPASS = "the reason why torch bypassed the FX graph cache"
@@ -23,6 +24,13 @@ PRINTED_GRAPH = Attribute(
     _OUTPUT, "CompiledFxGraph.inductor_post_grad_graph_str", _LINES_WITHOUT_CAPTURE
 )
 FX_KWARGS = Attribute(_OUTPUT, "CompiledFxGraph.fx_kwargs", _REPLAYS)
+
+SKIP_REASON = Attribute(_OUTPUT, "CompiledFxGraph.disabled_cudagraphs_reason", _SKIPPED)
+REPLAY_INFO = Attribute(_OUTPUT, "CompiledFxGraph.cudagraph_info", _SKIPPED)
+FAIL_REASONS = Attribute(
+    "torch._inductor.cudagraph_utils", "CudagraphCachedInfo.cudagraph_fail_reasons", _SKIPPED
+)
+REPLAY_WANTED = Member("torch._inductor.config", "triton.cudagraphs", _SKIPPED)
 
 _COMPILE = "torch._inductor.compile_fx"
 CUDA_GRAPHS = Key(_COMPILE, "'cudagraphs'", _REPLAYS)

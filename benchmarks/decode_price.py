@@ -1,0 +1,229 @@
+"""What capture costs a program that serves: a decode loop that replays CUDA graphs, not recorded.
+
+Two processes decode with the same model, one with capture on from its start (``PROFILER_EXT=1``)
+and one without. They take turns at blocks of tokens (``pairs.py``), so that what the host does
+meets both, and nothing is recorded in either. Told are the throughput with capture as a part of
+that without, the time from a new process to its first token, and what memory grows by.
+
+    python -m benchmarks.decode_price [--seconds 40] [--starts 2] [--device cuda] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.figures import Figure, add_json, tell, write
+from benchmarks.pairs import WITH, WITHOUT, compared, sides_of_turn, turns
+
+COMPILED, OWN = "reduce-overhead", "torch.cuda.graph"
+_READY, _BLOCK, _MEMORY = "ready", "block", "memory"
+_WIDTH = 768
+_GROWTH_BLOCKS = 10
+
+
+def decoders(device: str, layers: int) -> dict[str, Callable[[], None]]:
+    """Return what decodes one token, by what replays it; on a CPU nothing is replayed."""
+    import torch
+
+    from benchmarks.models import Block
+
+    torch.manual_seed(0)
+    blocks = (Block(_WIDTH, _WIDTH // 64) for _ in range(layers))
+    model = torch.nn.Sequential(*blocks).to(device).requires_grad_(False)
+    compiled = torch.compile(model, mode="reduce-overhead" if device == "cuda" else None)
+    token = torch.randn(1, 1, _WIDTH, device=device)
+    made: dict[str, Callable[[], None]] = {COMPILED: lambda: compiled(token)}
+    if device == "cuda":
+        made[OWN] = _own_graph(model, token)
+    return made
+
+
+def _own_graph(model: Any, token: Any) -> Callable[[], None]:
+    """Return the replay of a graph that the program records itself."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        model(token)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        model(token)
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def serve(device: str, tokens: int, layers: int) -> None:
+    """Decode blocks of tokens as the parent asks for them, and tell how long each took."""
+    import torch
+
+    synchronize = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    made = decoders(device, layers)
+    for _ in range(3):
+        for decode in made.values():
+            decode()
+    synchronize()
+    print(json.dumps({_READY: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])}), flush=True)
+    for line in sys.stdin:
+        if line.strip() == _MEMORY:
+            print(json.dumps(_held(device)), flush=True)
+            continue
+        took_s = {}
+        for name, decode in made.items():
+            synchronize()
+            began_s = time.perf_counter()
+            for _ in range(tokens):
+                decode()
+            synchronize()
+            took_s[name] = time.perf_counter() - began_s
+        print(json.dumps(took_s), flush=True)
+
+
+def _held(device: str) -> dict[str, int]:
+    import torch
+
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    on_device = torch.cuda.memory_allocated() if device == "cuda" else 0
+    return {"resident": pages * os.sysconf("SC_PAGE_SIZE"), "device": on_device}
+
+
+class Decoder:
+    """A process that decodes when asked."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.spent_s: float = self._answer()[_READY]  # of processor time, until its first tokens
+
+    def ask(self, what: str) -> dict[str, Any]:
+        """Return what the process tells."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{what}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+
+@contextmanager
+def decoder(options: argparse.Namespace, side: str, cache: Path) -> Iterator[Decoder]:
+    """Start a process that decodes; it ends with the block."""
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache / side)}
+    env |= {"PYTHONPATH": os.pathsep.join(sys.path)}
+    env.pop("PROFILER_EXT", None)
+    command = [sys.executable, "-m", "benchmarks.decode_price", "--serve"]
+    if side == WITH:  # as the installed package does for PROFILER_EXT=1
+        command = [sys.executable, "-c", _WITH_CAPTURE, "--serve"]
+    own = ["--device", options.device, "--tokens", str(options.tokens)]
+    own += ["--layers", str(options.layers)]
+    process = subprocess.Popen(
+        [*command, *own], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield Decoder(process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+
+
+_WITH_CAPTURE = """
+import os
+os.environ["PROFILER_EXT"] = "1"
+from profiler_ext import autostart
+autostart.at_start()
+from benchmarks.decode_price import main
+main()
+"""
+
+
+def throughput(options: argparse.Namespace, cache: Path) -> list[Figure]:
+    """Return throughput with capture by that without, and what replays leave in memory."""
+    with ExitStack() as stack:
+        both = {
+            side: stack.enter_context(decoder(options, side, cache)) for side in (WITH, WITHOUT)
+        }
+        before = {side: own.ask(_MEMORY) for side, own in both.items()}
+        ends = time.monotonic() + options.seconds
+        ratios = list(turns(lambda side: both[side].ask(_BLOCK), ends))
+        for own in both.values():
+            for _ in range(_GROWTH_BLOCKS):
+                own.ask(_BLOCK)
+        after = {side: own.ask(_MEMORY) for side, own in both.items()}
+    tokens = options.tokens * (2 * len(ratios) + _GROWTH_BLOCKS)
+    return [
+        *(
+            compared(f"throughput with capture by without, {name}", [1 / r[name] for r in ratios])
+            for name in ratios[0]
+        ),
+        *(
+            Figure(
+                f"{side} capture, {where} memory after {tokens:,} tokens more",
+                (after[side][where] - before[side][where]) / 2**20,
+                "MiB",
+            )
+            for side in both
+            for where in ("resident", "device")
+        ),
+    ]
+
+
+def starts(options: argparse.Namespace, cache: Path) -> list[Figure]:
+    """Return how long new processes take to their first tokens, from warm caches."""
+    wall: dict[str, list[float]] = {WITH: [], WITHOUT: []}
+    spent: dict[str, list[float]] = {WITH: [], WITHOUT: []}
+    for number in range(options.starts):
+        for side in sides_of_turn(number):
+            began_s = time.monotonic()
+            with decoder(options, side, cache) as own:
+                wall[side].append(time.monotonic() - began_s)
+                spent[side].append(own.spent_s)
+    return [
+        Figure(f"start with capture by without, {what}", _ratio(taken), "x", len(taken[WITH]))
+        for what, taken in (("wall time", wall), ("processor time", spent))
+    ]
+
+
+def _ratio(taken: dict[str, list[float]]) -> float:
+    return median(taken[WITH]) / median(taken[WITHOUT])
+
+
+def main() -> None:
+    """Measure, or decode for a parent that measures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=40, help="of turns, about")
+    parser.add_argument("--starts", type=int, default=2, help="turns of four new processes")
+    parser.add_argument("--tokens", type=int, default=500, help="of a block")
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    add_json(parser)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.device, options.tokens, options.layers)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        figures = throughput(options, Path(folder))
+        tell(figures)
+        more = starts(options, Path(folder)) if options.starts else []
+    tell(more)
+    write([*figures, *more], options.json)
+
+
+if __name__ == "__main__":
+    main()
