@@ -70,7 +70,7 @@ def print_first_screen(
     verdict = Text(findings_view.verdict_text(session.analyses, session.recommendations), "bold")
     advice = [*_finding_lines(session, console.width), *_caveat_lines(session, console)]
     above = [verdict, *_step_lines(whole), *advice, Text()]
-    below = [Text(), *_breakdown_lines(session), *_memory_lines(session)]
+    below = [Text(), *_breakdown_lines(session), *_memory_lines(whole)]
     last = [Text(next_text(commands, console.width), "dim")] if commands else []
     _print_lines(above, console)
     _print_work(session, console, max(LINES - len([*above, *below, *last]) - 1, _LEAST_ROWS))
