@@ -20,6 +20,7 @@ __all__ = ["exits", "run"]
 
 FILES = {
     "attribution.csv",
+    "by_step.csv",
     "communication.csv",
     "compiles.csv",
     "coverage.csv",

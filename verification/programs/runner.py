@@ -26,7 +26,7 @@ FILES = {
     "report.html",
     "session.pt.trace.json.gz",
     "trace.pftrace",
-    *(f"{table.name}.csv" for table in TABLES if table.is_written),
+    *(f"{table.name}.csv" for table in TABLES if table.is_written and not table.is_optional),
 }
 _NOT_COMPARED = (
     "ignore:This process:DeprecationWarning",  # Kineto has threads
