@@ -21,6 +21,7 @@ from profiler_ext.exporters.views.formatting import (
     start,
     time_text,
 )
+from profiler_ext.findings.finding import Figure, FigureUnit
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryFindings
 from profiler_ext.printable import printable
 from profiler_ext.records.memory import LifeReason, MemoryKind
@@ -77,8 +78,14 @@ def _time(finding: MemoryFinding) -> str:
 def _why(finding: MemoryFinding) -> str:
     kind = "reserved" if finding.is_reserved else "peak"
     peak = f"{size_text(finding.peak_bytes)} to {size_text(finding.predicted_peak_bytes)}"
-    figures = [f"{each.name}: {figure_text(each)}" for each in finding.evidence]
+    figures = [f"{each.name}: {_figure_text(each)}" for each in finding.evidence]
     return printable(" · ".join([finding.rule, f"{kind} {peak}", *figures]))
+
+
+def _figure_text(figure: Figure) -> str:
+    # In the unit of the peak above it
+    is_size = figure.unit is FigureUnit.BYTES and not isinstance(figure.value, str)
+    return size_text(int(figure.value)) if is_size else figure_text(figure)
 
 
 def _total(rows: Sequence[Row], step: int) -> int:

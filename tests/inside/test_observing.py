@@ -17,6 +17,9 @@ from profiler_ext.sessions.session import Session, load
 from tests.exporters.explained import gpt
 from tests.inside.test_selection import sources
 
+# Another file may have compiled, and had capture forget it.
+pytestmark = pytest.mark.filterwarnings("ignore::profiler_ext.errors.LateCaptureWarning")
+
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # Inductor's
 def test_without_a_gpu_the_session_is_there_and_why_no_kernel_was_looked_into() -> None:
@@ -38,6 +41,7 @@ def test_what_is_compiled_in_the_block_is_observed() -> None:
         torch.compile(lambda x: torch.sin(x) + 1)(torch.ones(8))
     finally:
         observation.end()
+        torch._dynamo.reset()
     with pytest.raises(UsageError, match="nothing ran on a GPU"):
         observation.chosen(gpt().analysis, "", 1)
 
