@@ -18,6 +18,7 @@ from profiler_ext.errors import CaptureWarning
 from profiler_ext.exporters.terminal.out_of_memory import line_of
 from profiler_ext.file_io import read_regular
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.locks import Lock
 from profiler_ext.isolation.user_state import isolated
 from profiler_ext.memory import out_of_memory
 from profiler_ext.memory.out_of_memory import Moment, Program
@@ -82,7 +83,8 @@ class Reports:
     graphs: Callable[[], tuple[GraphInstance, ...]] = tuple
     is_watching: bool = field(default=False, init=False)
     count: int = field(default=0, init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _is_writing: bool = field(default=False, init=False)
 
     def watch(
         self, graphs: Callable[[], tuple[GraphInstance, ...]], *, stacks: bool = False
@@ -115,15 +117,22 @@ class Reports:
         self.guard.run(HOOK, device_memory.begin_stacks)
 
     def _ran_out(self, device: int, requested_bytes: int, *_: int) -> None:
-        """Write a report; another thread that runs out meanwhile leaves none."""
-        if self.count < MAX_REPORTS and self._lock.acquire(blocking=False):
+        """Write a report; what runs out meanwhile, here or in another thread, leaves none."""
+        native = self._lock.native
+        if self.count >= MAX_REPORTS or not native.acquire(blocking=False):
+            return
+        try:
+            if self._is_writing:
+                return
+            self._is_writing, self.count = True, self.count + 1
             try:
-                self.count += 1
                 moment = moment_of(device, requested_bytes, sys._getframe())
                 with isolated():
                     self._write(moment)
             finally:
-                self._lock.release()
+                self._is_writing = False
+        finally:
+            native.release()
 
     def _write(self, moment: Moment) -> None:
         report = self._report(moment)

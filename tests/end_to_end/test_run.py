@@ -56,7 +56,7 @@ def test_a_run_writes_all_files_and_says_where(run: Run, capfd: pytest.CaptureFi
     assert "CPU in operators" in printed
     files, following = printed.splitlines()[-2:]
     others = "trace.pftrace, session.pt.trace.json.gz, report.html"
-    assert files == f"written to {Path('out').absolute()}: {others}, 10 tables (.csv)"
+    assert files == f"written to {Path('out').absolute()}: {others}, 11 tables (.csv)"
     by_line = "explain out script.py:7 | " if hasattr(sys, "monitoring") else ""
     more = "" if by_line else " | report out --verbose"
     assert following == f"next: profiler-ext open out | {by_line}report out --by module{more}"
