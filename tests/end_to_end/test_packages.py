@@ -15,6 +15,7 @@ from profiler_ext.store.packages import package_records
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("fresh_torch"),
     pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor compiles C++"),
 ]
 
