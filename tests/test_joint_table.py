@@ -187,6 +187,16 @@ def test_tracing_changes_nothing_of_the_model() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_while_capture_is_on_the_table_is_the_same() -> None:
+    model = Small()
+    before = profiler_ext.seq_table(model, torch.rand(2, 4))
+    profiler_ext.enable()
+    try:
+        assert profiler_ext.seq_table(model, torch.rand(2, 4)).equals(before)
+    finally:
+        profiler_ext.disable()
+
+
 def test_a_model_can_be_traced_more_often_than_dynamo_recompiles() -> None:
     model = Small()
     tables = [profiler_ext.seq_table(model, torch.rand(2, 4)) for _ in range(10)]

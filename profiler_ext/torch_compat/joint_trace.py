@@ -62,13 +62,17 @@ def trace_joint(
     return backend.joint
 
 
+_FILE = "<seq_table>"
+
+
 def _fresh_call() -> types.FunctionType:
     """Return a function with code of its own, so that no earlier trace is reused or counted."""
 
     def call(model: Any, *inputs: Any, **named_inputs: Any) -> Any:
         return model(*inputs, **named_inputs)
 
-    return types.FunctionType(call.__code__.replace(), call.__globals__)
+    # While capture is on, Dynamo traces no file of this package
+    return types.FunctionType(call.__code__.replace(co_filename=_FILE), call.__globals__)
 
 
 def _stop(*_: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 import torch
@@ -19,6 +21,13 @@ from tests.inside.test_selection import sources
 
 # Another file may have compiled, and had capture forget it.
 pytestmark = pytest.mark.filterwarnings("ignore::profiler_ext.errors.LateCaptureWarning")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def capture_ends() -> Iterator[None]:
+    """Other files find torch without capture."""
+    yield
+    profiler_ext.disable()
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # Inductor's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -27,6 +28,14 @@ from tests.memory.test_recorded_peaks import PEAKS, RECORDED, recorded
 
 # Another file may have compiled, and had capture forget it; here nothing is compiled.
 pytestmark = pytest.mark.filterwarnings("ignore::profiler_ext.errors.LateCaptureWarning")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def capture_ends() -> Iterator[None]:
+    """Other files find torch without capture."""
+    yield
+    profiler_ext.disable()
+
 
 assert compiling  # it imports the compiler, which warns of itself
 
