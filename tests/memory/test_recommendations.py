@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Iterator
@@ -32,8 +33,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::profiler_ext.errors.LateCapture
 
 @pytest.fixture(autouse=True, scope="module")
 def capture_ends() -> Iterator[None]:
-    """Other files find torch without capture."""
+    """Other files find torch without capture; what they left is not looked through here."""
+    gc.collect()
+    gc.freeze()
     yield
+    gc.unfreeze()
     profiler_ext.disable()
 
 
