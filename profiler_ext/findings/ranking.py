@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ MIN_SAVING_NS: Final = {
 }
 _MAX_SHARED_FRACTION = 0.5
 _ALL = 0.999
+_Facts = TypeVar("_Facts")
+_Found = TypeVar("_Found")
 _Judged = tuple[Rule, Candidate]
 _Counted = tuple[Ints, Ints]
 
@@ -45,7 +47,7 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
     unjudged: list[SkippedRule] = []
     judged = 0
     for rule in rules if analysis.steps else ():
-        verdict = _verdict(rule, facts)
+        verdict = verdict_of(rule.judge, facts)
         if isinstance(verdict, CannotJudge):
             unjudged.append(SkippedRule(rule.name, verdict.reason, rank))
         else:
@@ -58,10 +60,12 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
     return Findings(ranked, tuple(unjudged), judged, facts.step_ns, known_ns)
 
 
-def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | CannotJudge:
+def verdict_of(
+    judge: Callable[[_Facts], Iterable[_Found] | CannotJudge], facts: _Facts
+) -> list[_Found] | CannotJudge:
     """Return a rule's result; its failure leaves only this rule unjudged."""
     try:
-        verdict = rule.judge(facts)
+        verdict = judge(facts)
         return verdict if isinstance(verdict, CannotJudge) else list(verdict)
     except Exception as error:
         if is_raised_by_program(error):

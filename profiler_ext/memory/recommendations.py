@@ -15,7 +15,7 @@ from profiler_ext.findings.finding import (
     Location,
     SkippedRule,
 )
-from profiler_ext.isolation.failures import is_raised_by_program
+from profiler_ext.findings.ranking import verdict_of
 from profiler_ext.memory.pricing import MemoryFacts, memory_facts
 from profiler_ext.records.analysis import Analysis
 
@@ -74,7 +74,7 @@ def judge(analysis: Analysis, rules: Iterable[MemoryRule]) -> MemoryFindings:
     found: list[MemoryFinding] = []
     skipped: list[SkippedRule] = []
     for rule in rules:
-        verdict = _verdict(rule, facts)
+        verdict = verdict_of(rule.judge, facts)
         if isinstance(verdict, CannotJudge):
             skipped.append(SkippedRule(rule.name, verdict.reason, rank))
         else:
@@ -91,17 +91,6 @@ def _with_peak(finding: MemoryFinding, facts: MemoryFacts) -> MemoryFinding:
 
 def _order(finding: MemoryFinding) -> int:
     return -finding.saved_bytes
-
-
-def _verdict(rule: MemoryRule, facts: MemoryFacts) -> list[MemoryFinding] | CannotJudge:
-    """Return a rule's result; its failure leaves only this rule unjudged."""
-    try:
-        verdict = rule.judge(facts)
-        return verdict if isinstance(verdict, CannotJudge) else list(verdict)
-    except Exception as error:
-        if is_raised_by_program(error):
-            raise
-        return CannotJudge(f"it failed ({type(error).__name__}: {error}); please report it")
 
 
 def merged(judged: Sequence[MemoryFindings]) -> MemoryFindings:

@@ -10,9 +10,10 @@ import pytest
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.views.formatting import size_text
 from tests.analyses import gpu_step
-from tests.browser import open_page
-from tests.exporters.opened import searched, texts, written
+from tests.exporters.opened import browser, page, searched, texts, written
 from tests.memory.test_recorded_peaks import PEAKS, recorded
+
+__all__ = ["browser", "page"]
 
 NAME = "gpt_compiled"
 PEAK = PEAKS[NAME][0]
@@ -22,22 +23,6 @@ PEAK = PEAKS[NAME][0]
 def report(tmp_path_factory):
     text = html_text([recorded(NAME).analysis])
     return written(tmp_path_factory.mktemp("memory"), text)
-
-
-@pytest.fixture(scope="module")
-def browser(report):
-    with open_page(viewport={"width": 1400, "height": 900}) as (page, troubles):
-        yield page, troubles
-
-
-@pytest.fixture
-def page(browser, report):
-    page, troubles = browser
-    page.goto("about:blank")
-    troubles.clear()
-    page.goto(report)
-    yield page
-    assert troubles == []
 
 
 def data_of(text: str):

@@ -511,16 +511,8 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *("discarded_work", "frozen_network", "full_sort", "gathered_rows", "looping_op"),
         *("native_convolution", "pointwise_convolution", "repeated_backward", "repeated_cast"),
         *("slow_fft", "small_batch", "split_batch", "unmerged_weight"),
-        *(
-            "cpu_work",
-            "misaligned_matmul",
-            "rebuilt_constant",
-            "recomputed_prefix",
-            "synchronisation",
-            "uncached",
-            "unlike_siblings",
-            "unpaid_tuning",
-        ),
+        *("misaligned_matmul", "recomputed_prefix", "synchronisation", "uncached"),
+        *("unlike_siblings", "unpaid_tuning"),
     }
 
 
