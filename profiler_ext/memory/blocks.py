@@ -197,15 +197,12 @@ class Timeline:
         values = [(live[at - 1] if at else base) for at in range(first, last + 1)]
         best = first + int(np.argmax(values))
         time_ns = times[best - 1] if best > first else step.cpu_start_ns
-        alive = [b for b in self.blocks if b.device == device and self._holds(b, best, time_ns)]
+        # By the number of the event: several may have one time.
+        alive = [b for b in self.blocks if b.device == device and b.born_at <= best < b.freed_at]
         alive.sort(key=lambda each: -each.size_bytes)
         peak_bytes = max(values)
         seen_bytes = sum(each.size_bytes for each in alive)
         return Peak(step.number, device, time_ns, peak_bytes, tuple(alive), peak_bytes - seen_bytes)
-
-    @staticmethod
-    def _holds(block: Block, best: int, time_ns: int) -> bool:
-        return block.is_alive(time_ns)
 
     def live(self, device: int) -> tuple[list[int], list[int]]:
         """Return the bytes alive before the first event of a device and after each; their times."""
