@@ -29,7 +29,7 @@ LONGEST = (
     "tests/gate/test_workflow.py",
 )
 """Those that take longest, the longest first."""
-SAMPLE_OF = 8
+SAMPLE_OF = 16
 """One of so many tests of a harness or a sweep is in the sample, and one of each at least."""
 
 settings.register_profile(
