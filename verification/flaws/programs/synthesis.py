@@ -243,7 +243,7 @@ class SpeechDecoder(nn.Module):
     def __init__(self, width: int, mels: int) -> None:
         super().__init__()
         self.prenet = nn.Linear(mels, width)
-        self.cell = nn.GRUCell(2 * width, width)
+        self.gates, self.new = nn.Linear(3 * width, 2 * width), nn.Linear(3 * width, width)
         self.query, self.score = nn.Linear(width, width, bias=False), nn.Linear(width, 1)
         self.out = nn.Linear(2 * width, mels)
 
@@ -257,7 +257,10 @@ class SpeechDecoder(nn.Module):
         """The next frame, its state and its alignment."""
         context, alignment = self.attend(state, memory)
         joined = torch.cat((F.relu(self.prenet(frame)), context), -1)  # flaw: alignments_in_list
-        state = self.cell(joined, state)  # flaw: alignments_in_list
+        # flaw in the next line: alignments_in_list
+        reset, keep = self.gates(torch.cat((joined, state), -1)).sigmoid().chunk(2, -1)
+        new = self.new(torch.cat((joined, reset * state), -1))  # flaw: alignments_in_list
+        state = keep * state + (1 - keep) * torch.tanh(new)  # flaw: alignments_in_list
         # flaw in the next line: alignments_in_list
         return self.out(torch.cat((state, context), -1)), state, alignment
 

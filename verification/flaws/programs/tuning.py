@@ -221,7 +221,7 @@ def window_as_dense_mask(flawed: bool, sizes: Sizes) -> Step:
 
 
 class NormedMomentum(torch.optim.Optimizer):
-    """Momentum whose update of each matrix has a spectral scale; its scales can be logged."""
+    """Momentum whose update has a scale for each row of a matrix; the scales can be logged."""
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float, formats_always: bool) -> None:
         super().__init__(params, {"lr": lr})
@@ -236,12 +236,12 @@ class NormedMomentum(torch.optim.Optimizer):
                     state["momentum"] = torch.zeros_like(p)
                 momentum = state["momentum"]
                 momentum.lerp_(p.grad, 0.1)
-                scale = (p.numel() ** 0.5) / (momentum.norm() + 1e-8)
+                scale = p.shape[1] ** 0.5 / (momentum.norm(dim=1) + 1e-8)
                 if self.formats_always:
                     logger.debug(f"scale[{at}]: {scale}")  # flaw: debug_strings
                 else:
                     logger.debug("scale[%d]: %s", at, scale)
-                p.add_(momentum * scale, alpha=-group["lr"])
+                p.add_(momentum * scale[:, None], alpha=-group["lr"])
 
 
 def debug_strings(flawed: bool, sizes: Sizes) -> Step:
