@@ -1,8 +1,8 @@
 """``python -m verification.flaws``: runs flaws on GPUs and judges what the findings say of them.
 
-    python -m verification.flaws [--set developing|held_out|held_out_2|held_out_3|all]
-        [--tuned] [--only NAME ...] [--parallel GPUS] [--ahead PROCESSES] [--again] [--tiny]
-        [--out DIR]
+    python -m verification.flaws
+        [--set developing|held_out|held_out_2|held_out_3|held_out_4|all] [--tuned]
+        [--only NAME ...] [--parallel GPUS] [--ahead PROCESSES] [--again] [--tiny] [--out DIR]
 
 Each flaw runs in a process of its own. Its flawed and its remedied step are timed in turn without a
 profiler, then the flawed one is recorded. DIR has a row in JSON and the session of each, and the

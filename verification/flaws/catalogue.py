@@ -7,6 +7,7 @@ or the remedied step of one program. The lines to name end in a comment `# flaw:
 from __future__ import annotations
 
 from .flaw import GITHUB, TORCH_DOCS, Flaw, Source, thread
+from .fourth_catalogue import FOURTH
 from .second_catalogue import SECOND
 from .third_catalogue import THIRD
 
@@ -505,7 +506,7 @@ FIRST = {
 }
 """The flaws of the first collection."""
 
-FLAWS = FIRST | SECOND | THIRD
+FLAWS = FIRST | SECOND | THIRD | FOURTH
 
 NOT_JUDGED = {
     "DDP without no_sync while gradients are accumulated": "several GPUs",

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 from .catalogue import FIRST
+from .fourth_catalogue import FOURTH
 from .second_catalogue import SECOND
 from .third_catalogue import THIRD
 
@@ -14,7 +15,7 @@ __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", "held_out_2", "held_out_3")
+SETS = ("developing", "held_out", "held_out_2", "held_out_3", "held_out_4")
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -25,8 +26,8 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 def drawn() -> dict[str, list[str]]:
     """The halves of the first collection, and all of the others."""
-    whole = {"held_out_2": sorted(SECOND), "held_out_3": sorted(THIRD)}
-    return {**draw(list(FIRST), SEED), **whole}
+    later = {"held_out_2": SECOND, "held_out_3": THIRD, "held_out_4": FOURTH}
+    return {**draw(list(FIRST), SEED), **{name: sorted(each) for name, each in later.items()}}
 
 
 def read() -> dict[str, list[str]]:

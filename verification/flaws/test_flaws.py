@@ -8,14 +8,16 @@ import pytest
 
 from verification.flaws import programs, split
 from verification.flaws.catalogue import FIRST, FLAWS
+from verification.flaws.fourth_catalogue import FOURTH
 from verification.flaws.judging import accepted_rules, judged, table, tuned_table
 from verification.flaws.measuring import found_again, measure, measure_tuned, sizes_of
 from verification.flaws.second_catalogue import SECOND
 from verification.flaws.third_catalogue import THIRD
 
+LATER = SECOND | THIRD | FOURTH
 SAMPLE = [
     name
-    for names, count in ((FIRST, 3), (SECOND, 2), (THIRD, 2))
+    for names, count in ((FIRST, 3), (SECOND, 2), (THIRD, 2), (FOURTH, 1))
     for name in random.Random(38).sample(sorted(names), count)
 ]
 
@@ -48,7 +50,7 @@ def test_both_variants_of_a_flaw_run_and_compute_the_same(name: str, tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo's, of activations
-@pytest.mark.parametrize("name", [*sorted(SECOND), *sorted(THIRD)])
+@pytest.mark.parametrize("name", sorted(LATER))
 def test_both_variants_of_the_later_collections_compute_the_same(name: str) -> None:
     losses = []
     for flawed in (True, False):
@@ -60,13 +62,13 @@ def test_both_variants_of_the_later_collections_compute_the_same(name: str) -> N
 
 
 def test_each_later_collection_has_thirty_flaws_with_sources_of_their_own() -> None:
-    urls = [flaw.source.url for flaw in (SECOND | THIRD).values()]
-    assert len(SECOND) == len(THIRD) == 30
-    assert len(set(urls)) == 60 and not set(urls) & {flaw.source.url for flaw in FIRST.values()}
+    urls = [flaw.source.url for flaw in LATER.values()]
+    assert len(SECOND) == len(THIRD) == len(FOURTH) == 30
+    assert len(set(urls)) == 90 and not set(urls) & {flaw.source.url for flaw in FIRST.values()}
 
 
 def test_no_name_is_in_two_collections() -> None:
-    assert len(FLAWS) == len(FIRST) + len(SECOND) + len(THIRD)
+    assert len(FLAWS) == len(FIRST) + len(SECOND) + len(THIRD) + len(FOURTH)
 
 
 def test_a_tuned_step_runs(tmp_path: Path) -> None:
