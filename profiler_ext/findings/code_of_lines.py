@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
@@ -16,6 +17,8 @@ _MASKS = frozenset({"tril", "triu"})
 _PRODUCTS = frozenset({"einsum", "matmul", "bmm", "mm", "tensordot", "linear"})
 # What of a tensor is no value
 _SIZES = frozenset({"device", "dtype", "shape", "size", "numel", "dim", "ndim"})
+# A call or a loop of several lines
+_ASSIGNS = re.compile(r"\s*(?:for\b(.+?)\bin\b|([\w\s.,*\[\]()]+?)[-+*/@|&]?=[^=])")
 # What they name is no tensor of the step, as a rule
 _MODULES = frozenset({"torch", "np", "math", "self", "F", "config"})
 
@@ -236,3 +239,54 @@ def _called_alike(statement: ast.stmt) -> dict[str, list[ast.Call]]:
 def _is_nested(callee: str, calls: list[ast.Call]) -> bool:
     inner = (each for call in calls for each in ast.walk(call) if each is not call)
     return any(isinstance(each, ast.Call) and ast.unparse(each.func) == callee for each in inner)
+
+
+def equal_calls(codes: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    """Return what several lines of a function call alike, with the same arguments.
+
+    For each such call its text and the lines. What a line between them assigns, or changes in
+    place, is not the same afterwards.
+    """
+    known: dict[str, tuple[set[str], list[int]]] = {}
+    ended: list[tuple[str, list[int]]] = []
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is not None:
+            for text, names in _calls_with_arguments(statement).items():
+                known.setdefault(text, (names, []))[1].append(line)
+        changed = _changed(statement) if statement is not None else _assigned(codes[line])
+        for text in [each for each, (names, _) in known.items() if names & changed]:
+            ended.append((text, known.pop(text)[1]))
+    ended += [(text, lines) for text, (_, lines) in known.items()]
+    return [(text, lines) for text, lines in ended if len(lines) > 1]
+
+
+def _calls_with_arguments(statement: ast.stmt) -> dict[str, set[str]]:
+    """Return the text of each call that has a name among its arguments, and all of its names."""
+    every = [each for each in ast.walk(statement) if isinstance(each, ast.Call)]
+    return {
+        ast.unparse(each): _names(each)
+        for each in every
+        if any(_names(of) for of in (*each.args, *(word.value for word in each.keywords)))
+    }
+
+
+def _changed(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement assigns, or whose value it changes in place."""
+    nodes = list(ast.walk(statement))
+    assigned = (each for each in nodes if isinstance(each, ast.stmt))
+    targets = [target for each in assigned for target in _targets(each)]
+    targets += [each.target for each in nodes if isinstance(each, (ast.AugAssign, ast.NamedExpr))]
+    methods = (each.func for each in nodes if isinstance(each, ast.Call))
+    targets += [
+        each.value
+        for each in methods
+        if isinstance(each, ast.Attribute) and each.attr.endswith("_")
+    ]
+    return {name for each in targets for name in _names(each)}
+
+
+def _assigned(code: str) -> set[str]:
+    """Return the names that a line may assign of which the text is no whole statement."""
+    found = _ASSIGNS.match(code)
+    return set(re.findall(r"\w+", found[1] or found[2])) if found else set()
