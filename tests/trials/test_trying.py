@@ -510,7 +510,7 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *("cpu_work", "rebuilt_constant", "unfolded_norm"),
         *("discarded_work", "frozen_network", "full_sort", "gathered_rows", "looping_op"),
         *("native_convolution", "pointwise_convolution", "repeated_backward", "repeated_call"),
-        *("repeated_cast",),
+        *("exposed_copy", "repeated_cast"),
         *("slow_fft", "small_batch", "split_batch", "unmerged_weight"),
         *("misaligned_matmul", "recomputed_prefix", "synchronisation", "uncached"),
         *("unlike_siblings", "unpaid_tuning"),
