@@ -15,8 +15,16 @@ _FACTORIES = frozenset(
 _FILLED = frozenset({"ones", "full"})  # constants only where they become a mask
 _MASKS = frozenset({"tril", "triu"})
 _PRODUCTS = frozenset({"einsum", "matmul", "bmm", "mm", "tensordot", "linear"})
+# Their results are mostly zeros
+_DIAGONAL = frozenset({"diag", "diag_embed", "diagflat", "eye"})
+_SPARSE = frozenset({"to_dense", "block_diag"})
+_ADJACENCY = re.compile(r"(?:\w+_)?(?:adj|adjacency|laplacian)(?:_\w+)?", re.I)
 # What of a tensor is no value
-_SIZES = frozenset({"device", "dtype", "shape", "size", "numel", "dim", "ndim"})
+_SIZES = frozenset({"device", "dtype", "shape", "size", "numel", "dim", "ndim", "len"})
+# What programs call sizes, where no line says what they are
+_NAMED_SIZE = re.compile(
+    r"[BLNT]|(?:\w+_)?(?:seq_?len|length|size|device|dtype|height|width)|num_\w+"
+)
 # A call or a loop of several lines
 _ASSIGNS = re.compile(r"\s*(?:for\b(.+?)\bin\b|([\w\s.,*\[\]()]+?)[-+*/@|&]?=[^=])")
 # What they name is no tensor of the step, as a rule
@@ -40,6 +48,37 @@ def constant_lines(codes: Mapping[int, str]) -> set[int]:
     return lines
 
 
+def calls_of_constants(codes: Mapping[int, str]) -> dict[int, bool]:
+    """Return the lines that assign the result of a function of sizes or attributes of ``self``.
+
+    For each whether its arguments are sizes alone.
+    """
+    lines: dict[int, bool] = {}
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        value = getattr(statement, "value", None)
+        if not isinstance(statement, ast.Assign) or not isinstance(value, ast.Call):
+            continue
+        given = [*value.args, *(each.value for each in value.keywords)]
+        root = _root(value.func)
+        names = {name for each in given for name in _values(each)}
+        is_named = all(_NAMED_SIZE.fullmatch(each) for each in names)
+        # A method of something else computes with it
+        is_function = isinstance(value.func, ast.Name) or root == "self"
+        if given and is_named and is_function and not _callee(value) & _FACTORIES:
+            lines[line] = not any(_reads_self(each) for each in given)
+    return lines
+
+
+def _reads_self(node: ast.AST) -> bool:
+    """Tell whether an expression reads an attribute of ``self`` that is no size."""
+    if isinstance(node, ast.Call) and _callee(node) & _SIZES:
+        return False
+    if isinstance(node, ast.Attribute):
+        return node.attr not in _SIZES and _root(node) == "self"
+    return any(map(_reads_self, ast.iter_child_nodes(node)))
+
+
 def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
     """Return the lines that make an operand of a product from what a function returned."""
     made: set[str] = set()
@@ -57,6 +96,54 @@ def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
             on_the_way.add(line)
             made |= {each for target in _targets(statement) for each in _names(target)}
     return on_the_way if is_multiplied else set()
+
+
+def products_with_zeros(codes: Mapping[int, str]) -> dict[int, bool]:
+    """Return the lines of products with a matrix that is mostly zeros by its text.
+
+    For each whether the matrix is diagonal.
+    """
+    made: dict[str, bool] = {}
+    lines: dict[int, bool] = {}
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is None:
+            continue
+        kinds = [_zeros(each, made) for each in _operands(statement)]
+        known = [each for each in kinds if each is not None]
+        if known:
+            lines[line] = known[0]
+        value = getattr(statement, "value", None)
+        is_diagonal = _zeros(value, made) if isinstance(value, ast.Call) else None
+        for name in {name for target in _targets(statement) for name in _names(target)}:
+            made.pop(name, None)
+            if is_diagonal is not None:
+                made[name] = is_diagonal
+    return lines
+
+
+def _operands(statement: ast.stmt) -> Iterator[ast.expr]:
+    """Yield the operands of the products of a statement."""
+    for each in ast.walk(statement):
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.MatMult):
+            yield from (each.left, each.right)
+        elif isinstance(each, ast.Call) and _callee(each) & _PRODUCTS:
+            yield from each.args
+            yield from [each.func.value] if isinstance(each.func, ast.Attribute) else []
+
+
+def _zeros(operand: ast.expr, made: Mapping[str, bool]) -> bool | None:
+    """Tell whether a matrix is diagonal; ``None`` where nothing says that it is mostly zeros."""
+    if isinstance(operand, ast.Call):
+        if _callee(operand) & _DIAGONAL:
+            return True
+        return False if _callee(operand) & _SPARSE else None
+    if isinstance(operand, ast.Attribute) and operand.attr in ("T", "mT"):
+        return _zeros(operand.value, made)
+    if isinstance(operand, ast.Name) and operand.id in made:
+        return made[operand.id]
+    name = getattr(operand, "attr", getattr(operand, "id", ""))
+    return False if _ADJACENCY.fullmatch(name) else None
 
 
 def _multiplies(value: ast.AST) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.facts import Facts, Rows
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
@@ -15,6 +16,10 @@ from profiler_ext.records.vocabulary import Phase, Scope
 Function = tuple[str, str]  # file and name
 Lines = tuple[Function, Mapping[int, int]]  # lines of a function, with how often each calls
 _OPTIMIZES = (Phase.OPTIMIZER,)
+_DRAWS = re.compile(
+    r"dropout|bernoulli|multinomial|rand(?:n|int|perm)?(?:_like)?$|"
+    r"(?:uniform|normal|exponential|random|cauchy|geometric|log_normal)_?$"
+)
 
 
 def functions_of(facts: Facts) -> Mapping[Function, dict[int, str]]:
@@ -69,3 +74,8 @@ def _frame_below(place: Place, where: Lines) -> Frame | None:
     # Classes of one file have functions of one name, so the line tells which it is
     any((each.file, each.function) == function and each.line in lines for each in frames)
     return next(frames, None)
+
+
+def draws(facts: Facts) -> Rows:
+    """Flag the launches of ops that draw numbers at random."""
+    return facts.of_op(lambda op: _DRAWS.search(op) is not None)

@@ -30,13 +30,16 @@ RULE = Rule(
     title="A constant that each step computes again",
     means="Lines of a function compute a tensor from sizes alone, by their text: positions, "
     "frequencies, a causal mask (`arange`, `eye`, `linspace`, `ones` with `tril`), and what "
-    "follows from them. Or several modules each make a block mask for `flex_attention`, with "
-    "torch's `create_block_mask`. The step waits for their launches.",
+    "follows from them. Or a module assigns the result of a function or method of its own whose "
+    "arguments are sizes, or in training attributes of `self` where a step computes it several "
+    "times; autograd differentiates none of it, and nothing in it is drawn at random. Or several "
+    "modules each make a block mask for `flex_attention`, with torch's `create_block_mask`.",
     because="Each call launches a kernel for each op, although the result is the same in each "
     "layer and each step. `create_block_mask` looks at each pair of a query and a key, and sorts.",
     remedy="A buffer of the module (`register_buffer(..., persistent=False)`), or a cache by size. "
     "One block mask for all layers, by a compiled `create_block_mask` where it changes.",
     saving="How much shorter the step would be in a replay without these launches, after the "
-    "groups of launches and work that save more. Of block masks one of all is left.",
+    "groups of launches and work that save more. Of block masks, and of functions of attributes, "
+    "one of all is left: the attribute may change from step to step.",
     judge=_judge,
 )

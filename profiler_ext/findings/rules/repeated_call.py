@@ -11,16 +11,12 @@ import numpy as np
 from profiler_ext.findings.code_of_lines import equal_calls
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, Location
-from profiler_ext.findings.lines_of_functions import functions_of, launches_under
+from profiler_ext.findings.lines_of_functions import draws, functions_of, launches_under
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
 _PRODUCES = re.compile(r"\b(?:add|b|badd)?b?mm\b|convolution|attention")
-_DRAWS = re.compile(
-    r"dropout|bernoulli|multinomial|rand(?:n|int|perm)?(?:_like)?$|"
-    r"(?:uniform|normal|exponential|random|cauchy|geometric|log_normal)_?$"
-)
 _TO_DEVICE = "Memcpy HtoD"
 _BEHIND = (Phase.BACKWARD, Phase.RECOMPUTE)
 _ALIKE = 0.8
@@ -60,7 +56,7 @@ def _again(facts: Facts, every: dict[int, Ints]) -> int | None:
     only_read = [line for line in every if line not in learning]
     if learning and only_read:  # its values are those of the other, but for what is drawn
         return only_read[0]
-    is_drawn = facts.of_op(lambda op: _DRAWS.search(op) is not None)[own].any()
+    is_drawn = draws(facts)[own].any()
     return None if is_drawn or _is_updated_between(facts, every) else max(every)
 
 
