@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_WEIGHT = re.compile(r"weight|bias|param|quant|scale|kernel|state|code", re.I)
 # They make a tensor of numbers that depend on nothing but sizes
 _FACTORIES = frozenset(
     {"arange", "eye", "linspace", "logspace", "tril_indices", "triu_indices", "hann_window"}
@@ -48,35 +49,49 @@ def constant_lines(codes: Mapping[int, str]) -> set[int]:
     return lines
 
 
-def calls_of_constants(codes: Mapping[int, str]) -> dict[int, bool]:
-    """Return the lines that assign the result of a function of sizes or attributes of ``self``.
+def calls_of_constants(codes: Mapping[int, str]) -> dict[int, tuple[bool, frozenset[str]]]:
+    """Return the lines that assign what a function returns, or of sizes a method of ``self``.
 
-    For each whether its arguments are sizes alone.
+    For each whether its arguments are sizes alone, and the names among them whose values are used.
     """
-    lines: dict[int, bool] = {}
+    lines: dict[int, tuple[bool, frozenset[str]]] = {}
     for line in sorted(codes):
         statement = _statement(codes[line])
         value = getattr(statement, "value", None)
         if not isinstance(statement, ast.Assign) or not isinstance(value, ast.Call):
             continue
         given = [*value.args, *(each.value for each in value.keywords)]
-        root = _root(value.func)
         names = {name for each in given for name in _values(each)}
-        is_named = all(_NAMED_SIZE.fullmatch(each) for each in names)
+        names -= {each for each in names if _NAMED_SIZE.fullmatch(each)}
         # A method of something else computes with it
-        is_function = isinstance(value.func, ast.Name) or root == "self"
-        if given and is_named and is_function and not _callee(value) & _FACTORIES:
-            lines[line] = not any(_reads_self(each) for each in given)
+        is_function = isinstance(value.func, ast.Name)
+        read = {name for each in given for name in _read_of_self(each)}
+        is_of_sizes = not names and not read and (is_function or _root(value.func) == "self")
+        # What a method or a weight is differs from layer to layer
+        is_shared = is_function and not (names and read) and not any(map(_WEIGHT.search, read))
+        if given and (is_of_sizes or is_shared) and not _callee(value) & _FACTORIES:
+            lines[line] = is_of_sizes, frozenset(names)
     return lines
 
 
-def _reads_self(node: ast.AST) -> bool:
-    """Tell whether an expression reads an attribute of ``self`` that is no size."""
-    if isinstance(node, ast.Call) and _callee(node) & _SIZES:
+def passes_on(code: str | None, names: frozenset[str]) -> bool:
+    """Tell whether a line gives a call these names, and assigns none of them."""
+    statement = _statement(code or "")
+    if statement is None:
         return False
-    if isinstance(node, ast.Attribute):
-        return node.attr not in _SIZES and _root(node) == "self"
-    return any(map(_reads_self, ast.iter_child_nodes(node)))
+    given = {name for own in _calls_with_arguments(statement).values() for name in own}
+    return names <= given and not names & _changed(statement)
+
+
+def _read_of_self(node: ast.AST) -> Iterator[str]:
+    """Yield the attributes of ``self`` that an expression reads, but for sizes of them."""
+    if isinstance(node, ast.Call) and _callee(node) & _SIZES:
+        return
+    if isinstance(node, ast.Attribute) and _root(node) == "self":
+        yield from () if node.attr in _SIZES else (node.attr,)
+        return
+    for each in ast.iter_child_nodes(node):
+        yield from _read_of_self(each)
 
 
 def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
@@ -341,7 +356,7 @@ def equal_calls(codes: Mapping[int, str]) -> list[tuple[str, list[int]]]:
         if statement is not None:
             for text, names in _calls_with_arguments(statement).items():
                 known.setdefault(text, (names, []))[1].append(line)
-        changed = _changed(statement) if statement is not None else _assigned(codes[line])
+        changed = assigned(codes[line])
         for text in [each for each, (names, _) in known.items() if names & changed]:
             ended.append((text, known.pop(text)[1]))
     ended += [(text, lines) for text, (_, lines) in known.items()]
@@ -373,7 +388,10 @@ def _changed(statement: ast.stmt) -> set[str]:
     return {name for each in targets for name in _names(each)}
 
 
-def _assigned(code: str) -> set[str]:
-    """Return the names that a line may assign of which the text is no whole statement."""
+def assigned(code: str) -> set[str]:
+    """Return the names that a line assigns or changes in place; it may be no whole statement."""
+    statement = _statement(code)
+    if statement is not None:
+        return _changed(statement)
     found = _ASSIGNS.match(code)
     return set(re.findall(r"\w+", found[1] or found[2])) if found else set()

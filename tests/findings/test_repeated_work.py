@@ -129,16 +129,18 @@ def test_what_a_line_assigns_ends_what_was_called_with_it():
     assert equal_calls({1: "with torch.no_grad(): x = f(x)", 2: "y = f(x)"}) == []
 
 
-def helped(code: str, *, layers: int = 4, op: str = "arange", learns: bool = True) -> Analysis:
+def helped(
+    code: str, *, layers: int = 4, op: str = "arange", learns: bool = True, caller: str = ""
+) -> Analysis:
     """Steps of layers, each of which calls a function with twenty launches."""
     script, phases, places = Script(), [], {}
-    call = Frame("/model.py", 5, "forward", code)
+    calls = (Frame("/model.py", 90, "all", caller), Frame("/model.py", 5, "forward", code))
     for _ in range(3):
         for number in [*range(20)] * layers:
             name = f"l{number}_{op if number == 0 else 'pow'}"
             script.launch(ELEMENTWISE, 1 * US, op=f"aten::{name}")
             phases.append("forward")
-            own = {"stack": (call,), "module": "layers.0", "function": "helper"}
+            own = {"stack": calls, "module": "layers.0", "function": "helper"}
             places[name] = at(20 + number, "pow", **own)
         if learns:
             script.launch(ELEMENTWISE, 1 * US, op="aten::of_backward")
@@ -163,10 +165,24 @@ def test_what_each_layer_computes_of_the_same_attribute_is_computed_in_one_of_th
     assert found.est_saving_ns == pytest.approx(3 / 4 * 80 * 10 * US / 1.45, rel=0.1)
 
 
+def test_what_each_layer_computes_of_what_all_are_given_is_computed_in_one_of_them():
+    step = helped("weight = norm(edges, len(x))", caller="x = layer(x, edges)")
+    found = only(rebuilt_constant.RULE, step)
+    assert found.est_saving_ns == pytest.approx(3 / 4 * 80 * 10 * US / 1.45, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("code", "more"),
     [
-        ("scores = norm(x, len(x))", {}),
+        ("scores = norm(x, len(x))", {"caller": "x = layer(x, edges)"}),
+        ("weight = norm(edges)", {"caller": "x, edges = layer(x, edges)"}),
+        ("weight = norm(edges)", {"caller": "x = layer(x)"}),
+        ("k = self.to_k(edges)", {"caller": "x = layer(x, edges)"}),
+        ("k = norm(edges, self.gain)", {"caller": "x = layer(x, edges)"}),
+        ("w = dequantize(self.weight)", {}),
+        ("w = self.dequantize(self.stored)", {}),
+        ("edges = norm(edges)", {"caller": "x = layer(x, edges)"}),
+        ("weight = norm(edges)", {"caller": "x = layer(x, edges)", "layers": 3}),
         ("noise = sample(x.shape)", {"op": "randn"}),
         ("weight = norm(self.edge_index)", {"layers": 1}),
         ("weight = norm(self.edge_index)", {"learns": False}),
@@ -179,7 +195,8 @@ def test_functions_of_tensors_and_of_chance_are_no_constants(code: str, more: di
 
 def test_arguments_that_are_sizes_are_known_by_their_text():
     calls = {1: "a = f(x.shape[0], device=x.device)", 2: "b = f(self.at, T)", 3: "c = f(a)"}
-    assert calls_of_constants(calls) == {1: True, 2: False}
+    none = frozenset()
+    assert calls_of_constants(calls) == {1: (True, none), 2: (False, none), 3: (False, {"a"})}
     assert calls_of_constants({1: "n = torch.arange(T)", 2: "f(T)", 3: "m = f()"}) == {}
 
 
