@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_WEIGHT = re.compile(r"weight|bias|param|quant|scale|kernel|state|code", re.I)
 # They make a tensor of numbers that depend on nothing but sizes
 _FACTORIES = frozenset(
     {"arange", "eye", "linspace", "logspace", "tril_indices", "triu_indices", "hann_window"}
@@ -14,8 +16,18 @@ _FACTORIES = frozenset(
 _FILLED = frozenset({"ones", "full"})  # constants only where they become a mask
 _MASKS = frozenset({"tril", "triu"})
 _PRODUCTS = frozenset({"einsum", "matmul", "bmm", "mm", "tensordot", "linear"})
+# Their results are mostly zeros
+_DIAGONAL = frozenset({"diag", "diag_embed", "diagflat", "eye"})
+_SPARSE = frozenset({"to_dense", "block_diag"})
+_ADJACENCY = re.compile(r"(?:\w+_)?(?:adj|adjacency|laplacian)(?:_\w+)?", re.I)
 # What of a tensor is no value
-_SIZES = frozenset({"device", "dtype", "shape", "size", "numel", "dim", "ndim"})
+_SIZES = frozenset({"device", "dtype", "shape", "size", "numel", "dim", "ndim", "len"})
+# What programs call sizes, where no line says what they are
+_NAMED_SIZE = re.compile(
+    r"[BLNT]|(?:\w+_)?(?:seq_?len|length|size|device|dtype|height|width)|num_\w+"
+)
+# A call or a loop of several lines
+_ASSIGNS = re.compile(r"\s*(?:for\b(.+?)\bin\b|([\w\s.,*\[\]()]+?)[-+*/@|&]?=[^=])")
 # What they name is no tensor of the step, as a rule
 _MODULES = frozenset({"torch", "np", "math", "self", "F", "config"})
 
@@ -37,6 +49,51 @@ def constant_lines(codes: Mapping[int, str]) -> set[int]:
     return lines
 
 
+def calls_of_constants(codes: Mapping[int, str]) -> dict[int, tuple[bool, frozenset[str]]]:
+    """Return the lines that assign what a function returns, or of sizes a method of ``self``.
+
+    For each whether its arguments are sizes alone, and the names among them whose values are used.
+    """
+    lines: dict[int, tuple[bool, frozenset[str]]] = {}
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        value = getattr(statement, "value", None)
+        if not isinstance(statement, ast.Assign) or not isinstance(value, ast.Call):
+            continue
+        given = [*value.args, *(each.value for each in value.keywords)]
+        names = {name for each in given for name in _values(each)}
+        names -= {each for each in names if _NAMED_SIZE.fullmatch(each)}
+        # A method of something else computes with it
+        is_function = isinstance(value.func, ast.Name)
+        read = {name for each in given for name in _read_of_self(each)}
+        is_of_sizes = not names and not read and (is_function or _root(value.func) == "self")
+        # What a method or a weight is differs from layer to layer
+        is_shared = is_function and not (names and read) and not any(map(_WEIGHT.search, read))
+        if given and (is_of_sizes or is_shared) and not _callee(value) & _FACTORIES:
+            lines[line] = is_of_sizes, frozenset(names)
+    return lines
+
+
+def passes_on(code: str | None, names: frozenset[str]) -> bool:
+    """Tell whether a line gives a call these names, and assigns none of them."""
+    statement = _statement(code or "")
+    if statement is None:
+        return False
+    given = {name for own in _calls_with_arguments(statement).values() for name in own}
+    return names <= given and not names & _changed(statement)
+
+
+def _read_of_self(node: ast.AST) -> Iterator[str]:
+    """Yield the attributes of ``self`` that an expression reads, but for sizes of them."""
+    if isinstance(node, ast.Call) and _callee(node) & _SIZES:
+        return
+    if isinstance(node, ast.Attribute) and _root(node) == "self":
+        yield from () if node.attr in _SIZES else (node.attr,)
+        return
+    for each in ast.iter_child_nodes(node):
+        yield from _read_of_self(each)
+
+
 def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
     """Return the lines that make an operand of a product from what a function returned."""
     made: set[str] = set()
@@ -54,6 +111,54 @@ def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
             on_the_way.add(line)
             made |= {each for target in _targets(statement) for each in _names(target)}
     return on_the_way if is_multiplied else set()
+
+
+def products_with_zeros(codes: Mapping[int, str]) -> dict[int, bool]:
+    """Return the lines of products with a matrix that is mostly zeros by its text.
+
+    For each whether the matrix is diagonal.
+    """
+    made: dict[str, bool] = {}
+    lines: dict[int, bool] = {}
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is None:
+            continue
+        kinds = [_zeros(each, made) for each in _operands(statement)]
+        known = [each for each in kinds if each is not None]
+        if known:
+            lines[line] = known[0]
+        value = getattr(statement, "value", None)
+        is_diagonal = _zeros(value, made) if isinstance(value, ast.Call) else None
+        for name in {name for target in _targets(statement) for name in _names(target)}:
+            made.pop(name, None)
+            if is_diagonal is not None:
+                made[name] = is_diagonal
+    return lines
+
+
+def _operands(statement: ast.stmt) -> Iterator[ast.expr]:
+    """Yield the operands of the products of a statement."""
+    for each in ast.walk(statement):
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.MatMult):
+            yield from (each.left, each.right)
+        elif isinstance(each, ast.Call) and _callee(each) & _PRODUCTS:
+            yield from each.args
+            yield from [each.func.value] if isinstance(each.func, ast.Attribute) else []
+
+
+def _zeros(operand: ast.expr, made: Mapping[str, bool]) -> bool | None:
+    """Tell whether a matrix is diagonal; ``None`` where nothing says that it is mostly zeros."""
+    if isinstance(operand, ast.Call):
+        if _callee(operand) & _DIAGONAL:
+            return True
+        return False if _callee(operand) & _SPARSE else None
+    if isinstance(operand, ast.Attribute) and operand.attr in ("T", "mT"):
+        return _zeros(operand.value, made)
+    if isinstance(operand, ast.Name) and operand.id in made:
+        return made[operand.id]
+    name = getattr(operand, "attr", getattr(operand, "id", ""))
+    return False if _ADJACENCY.fullmatch(name) else None
 
 
 def _multiplies(value: ast.AST) -> bool:
@@ -236,3 +341,57 @@ def _called_alike(statement: ast.stmt) -> dict[str, list[ast.Call]]:
 def _is_nested(callee: str, calls: list[ast.Call]) -> bool:
     inner = (each for call in calls for each in ast.walk(call) if each is not call)
     return any(isinstance(each, ast.Call) and ast.unparse(each.func) == callee for each in inner)
+
+
+def equal_calls(codes: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    """Return what several lines of a function call alike, with the same arguments.
+
+    For each such call its text and the lines. What a line between them assigns, or changes in
+    place, is not the same afterwards.
+    """
+    known: dict[str, tuple[set[str], list[int]]] = {}
+    ended: list[tuple[str, list[int]]] = []
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is not None:
+            for text, names in _calls_with_arguments(statement).items():
+                known.setdefault(text, (names, []))[1].append(line)
+        changed = assigned(codes[line])
+        for text in [each for each, (names, _) in known.items() if names & changed]:
+            ended.append((text, known.pop(text)[1]))
+    ended += [(text, lines) for text, (_, lines) in known.items()]
+    return [(text, lines) for text, lines in ended if len(lines) > 1]
+
+
+def _calls_with_arguments(statement: ast.stmt) -> dict[str, set[str]]:
+    """Return the text of each call that has a name among its arguments, and all of its names."""
+    every = [each for each in ast.walk(statement) if isinstance(each, ast.Call)]
+    return {
+        ast.unparse(each): _names(each)
+        for each in every
+        if any(_names(of) for of in (*each.args, *(word.value for word in each.keywords)))
+    }
+
+
+def _changed(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement assigns, or whose value it changes in place."""
+    nodes = list(ast.walk(statement))
+    assigned = (each for each in nodes if isinstance(each, ast.stmt))
+    targets = [target for each in assigned for target in _targets(each)]
+    targets += [each.target for each in nodes if isinstance(each, (ast.AugAssign, ast.NamedExpr))]
+    methods = (each.func for each in nodes if isinstance(each, ast.Call))
+    targets += [
+        each.value
+        for each in methods
+        if isinstance(each, ast.Attribute) and each.attr.endswith("_")
+    ]
+    return {name for each in targets for name in _names(each)}
+
+
+def assigned(code: str) -> set[str]:
+    """Return the names that a line assigns or changes in place; it may be no whole statement."""
+    statement = _statement(code)
+    if statement is not None:
+        return _changed(statement)
+    found = _ASSIGNS.match(code)
+    return set(re.findall(r"\w+", found[1] or found[2])) if found else set()

@@ -6,22 +6,26 @@ no time is saved twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import numpy as np
 
 from profiler_ext.findings.critical_path import Floats, Remedied, Replay
-from profiler_ext.findings.facts import Facts, Rows, median_per_step
+from profiler_ext.findings.facts import Facts, Rows, location_of, median_per_step
 from profiler_ext.findings.finding import Location
 from profiler_ext.findings.rule import NO_ROWS
-from profiler_ext.records.events import Ints
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Interned, Ints
 from profiler_ext.records.vocabulary import Phase
 
+OUTSIDE_BACKWARD = (Phase.FORWARD, Phase.OTHER)
 _IN_BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 # So long takes ``cudaGraphLaunch`` for each node: 1.0 to 2.3 microseconds were recorded on an H100
 _NODE_NS = 2_000
+_SHORT_NS = 10_000
+_FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
 
 
 class Kind(Enum):
@@ -134,3 +138,42 @@ def _remedied(facts: Facts, group: LaunchGroup) -> Remedied:
     cpu[group.launches] = np.minimum(cpu[group.launches], group.cpu_kept)
     busy[group.launches] = group.busy_kept
     return Remedied(cpu, busy, None if group.waits is None else ~group.waits)
+
+
+def placed(facts: Facts, launches: Ints, predicate: Callable[[Place], bool]) -> Rows:
+    """Flag launches by their place."""
+    flags = np.array([*map(predicate, facts.analysis.places), False], np.bool_)
+    flagged: Rows = flags[facts.main_place[launches]]
+    return flagged
+
+
+def busy_merged(facts: Facts, launches: Ints) -> Floats:
+    """Return the part of the device's time of launches that is left once they are one."""
+    # What is long has enough to do for the whole device, merged or not.
+    return np.where(facts.launches.duration_ns[launches] < _SHORT_NS, 0.5, 1.0)
+
+
+def busiest(facts: Facts, launches: Ints) -> Location:
+    """Return the line with most of the launches."""
+    places, counts = np.unique(facts.main_place[launches], return_counts=True)
+    return location_of(facts.analysis.places[int(places[counts.argmax()])])
+
+
+def ops_of(facts: Facts, launches: Ints) -> Interned:
+    """Return the name of the op that launched each; ``""`` where it is unknown."""
+    name, rows = facts.analysis.recording.trace.events.name, facts.launches.op_event[launches]
+    strings = (*name.strings, "")
+    codes = np.where(np.ma.getmaskarray(rows), len(name.strings), name.codes[rows.filled(0)])
+    return Interned(codes.astype(np.int32), strings)
+
+
+def usual_count(facts: Facts, launches: Ints) -> int:
+    """Return for how many tensors a step runs these: its least frequent op, of frequent ones."""
+    counts = np.bincount(ops_of(facts, launches).codes)
+    return least_frequent(counts) // len(facts.analysis.steps)
+
+
+def least_frequent(counts: Ints) -> int:
+    """Return the least of these counts, without rare ones."""
+    often = counts[(counts > 0) & (counts * _FREQUENT >= counts.max(initial=0))]
+    return int(often.min()) if len(often) else 0

@@ -23,7 +23,8 @@ from profiler_ext.findings.calls_of_lists import (
     calls_of_lists,
     rounds_of,
 )
-from profiler_ext.findings.code_of_lines import constant_lines, is_independent
+from profiler_ext.findings.code_of_lines import is_independent
+from profiler_ext.findings.constants import constants
 from profiler_ext.findings.cpu_work import work_of_cpu
 from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import (
@@ -39,16 +40,23 @@ from profiler_ext.findings.facts import (
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.groups import (
+    OUTSIDE_BACKWARD,
     Kind,
     LaunchGroup,
     Replayed,
+    busiest,
+    busy_merged,
+    least_frequent,
+    ops_of,
+    placed,
     replayed_in_turn,
     saved_by_graphs_ns,
+    usual_count,
 )
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
-from profiler_ext.records.events import Interned, Ints, flag_rows
+from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 
 GROUPS = "groups of parameters"
@@ -62,15 +70,11 @@ _READ = "aten::_local_scalar_dense"
 # A loop's body has fewer lines; a model that runs several times has more
 _MAX_BODY_LAUNCHES = 48
 _LATE = 0.5  # of its launches a group that the CPU is late for has fewer on the critical path
-_SHORT_NS = 10_000
-_FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
 _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
 # The backward of a part of a tensor, which writes zeros for all of it in each round
 _WHOLE_GRADIENTS = frozenset({"aten::new_zeros", "aten::select_backward", "aten::slice_backward"})
-_OUTSIDE_BACKWARD = (Phase.FORWARD, Phase.OTHER)
 # These launch many kernels, too: of a list of tensors, or of what no other op does with fewer
 _LIBRARY_LOOPS = re.compile(r"_foreach_|_fused_|rnn|lstm|gru|Optimizer|cudnn", re.IGNORECASE)
-_MASK = re.compile(r"\bcreate_(?:block_|nested_block_)?mask\(")
 _PACKING = "aten::_pack_padded_sequence"
 
 
@@ -108,7 +112,7 @@ def waits_in(facts: Facts, group: LaunchGroup) -> bool:
     """Tell whether the group is a loop whose line waits for each of its tensors."""
     waiting = {(each.file, each.line) for each in lines_that_wait(facts)}
     own = group.location.file, group.location.line
-    is_read = flag_rows(_ops(facts, group.launches), lambda name: name == _READ)
+    is_read = flag_rows(ops_of(facts, group.launches), lambda name: name == _READ)
     return group.kind is Kind.TENSORS and bool(is_read.any()) and own in waiting
 
 
@@ -186,14 +190,14 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
         in_model = [*_one_for_each_line(facts, loops, copies_whole(facts, eager))]
     yield from in_model
     yield from _looping_ops(facts, eager)
-    yield from _constants(facts, eager)
+    yield from constants(facts, eager)
     yield from _pageable_copies(facts)
     yield from _reads(facts, eager, [each.waits for each in in_model if each.waits is not None])
 
 
 def _looping_ops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of ops that launch many kernels a call, with those of their backward."""
-    own = launches[facts.launches.phase.where(*_OUTSIDE_BACKWARD)[launches]]
+    own = launches[facts.launches.phase.where(*OUTSIDE_BACKWARD)[launches]]
     calls = facts.called_ops(own)
     # Composite ops launch many kernels, too, but not the same one again and again
     kernels = np.stack([calls, facts.launches.name.codes[own]])
@@ -211,51 +215,8 @@ def _looping_ops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         first = facts.place(int(forward[facts.launches.start_ns[forward].argmin()]))
         rows = np.union1d(forward, backward_of(facts, np.array(every), launches))
         count = max(round(len(every) / len(facts.analysis.steps)), 1)
-        merged = _merged(facts, rows)
+        merged = busy_merged(facts, rows)
         yield LaunchGroup(Kind.OPS, location_of(first), rows, count, 0.1, merged, what=op)
-
-
-def _constants(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
-    """Yield the launches of lines that compute a tensor from sizes alone, by function."""
-    lines: dict[tuple[str | None, str | None], dict[int, str]] = {}
-    for place in (facts.analysis.places[at] for at in np.unique(facts.main_place[launches])):
-        if place.line is not None and place.code and place.phase in _OUTSIDE_BACKWARD:
-            lines.setdefault((place.file, place.function), {})[place.line] = place.code
-    for (file, function), codes in lines.items():
-        constant = constant_lines(codes)
-        if constant:
-            own = launches[_placed(facts, launches, partial(_is_in, file, function, constant))]
-            count = _usual_count(facts, own)
-            if count:
-                yield LaunchGroup(Kind.CONSTANTS, _busiest(facts, own), own, count, 0.0, 0.0)
-    yield from _masks(facts, launches)
-
-
-def _masks(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
-    """Yield the launches of lines that make a block mask, where a step comes to them often."""
-    own = launches[_placed(facts, launches, _makes_mask)]
-    callers = [_caller_of_mask(facts.place(row)) for row in own.tolist()]
-    for where in dict.fromkeys(callers):
-        rows = own[np.array([each == where for each in callers], np.bool_)]
-        modules = len({facts.place(row).module for row in rows.tolist()})
-        if modules > 1:  # one mask serves all of them
-            yield LaunchGroup(Kind.CONSTANTS, where, rows, modules, 1 / modules, 1 / modules)
-
-
-def _makes_mask(place: Place) -> bool:
-    return _caller_of_mask(place) != NOWHERE
-
-
-def _caller_of_mask(place: Place) -> Location:
-    """Return the line that calls torch's ``create_block_mask`` around a place."""
-    lines = ((each.file, each.line, each.code) for each in place.stack)
-    calls = (each for each in lines if _MASK.search(each[2] or ""))
-    return next((Location(*each) for each in calls), NOWHERE)
-
-
-def _is_in(file: str | None, function: str | None, lines: Container[int], place: Place) -> bool:
-    is_own = (place.file, place.function) == (file, function) and place.line in lines
-    return is_own and place.phase in _OUTSIDE_BACKWARD
 
 
 def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGroup]:
@@ -266,7 +227,7 @@ def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGrou
     for each in others:
         waits &= ~each
     if waits.any():
-        reads = eager[flag_rows(_ops(facts, eager), lambda name: name == _READ)]
+        reads = eager[flag_rows(ops_of(facts, eager), lambda name: name == _READ)]
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
         yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
 
@@ -314,60 +275,47 @@ def _next_to_compiled(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     if facts.launches_per_step(own) >= _MIN_EAGER:
         places = np.unique(facts.main_place[own]).tolist()
         lines = len({_line(facts.analysis.places[at])[:2] for at in places})
-        yield LaunchGroup(Kind.EAGER, _busiest(facts, own), own, lines, 0.15, 1 - FUSED_AWAY)
+        yield LaunchGroup(Kind.EAGER, busiest(facts, own), own, lines, 0.15, 1 - FUSED_AWAY)
 
 
 def _is_single(facts: Facts, launches: Ints) -> Rows:
     """Flag launches of torch's ops on one tensor, which no op on a list of tensors calls."""
-    is_merged = flag_rows(_ops(facts, launches), lambda name: name.startswith(_MERGED_OPS))
-    return _placed(facts, launches, lambda place: _is_of_one(place.aten_op or "")) & ~is_merged
+    is_merged = flag_rows(ops_of(facts, launches), lambda name: name.startswith(_MERGED_OPS))
+    return placed(facts, launches, lambda place: _is_of_one(place.aten_op or "")) & ~is_merged
 
 
 def _is_of_one(op: str) -> bool:
     return op.startswith("aten") and not op.startswith(_MERGED_OPS)
 
 
-def _placed(facts: Facts, launches: Ints, predicate: Callable[[Place], bool]) -> Rows:
-    """Flag launches by their place."""
-    flags = np.array([*map(predicate, facts.analysis.places), False], np.bool_)
-    flagged: Rows = flags[facts.main_place[launches]]
-    return flagged
-
-
-def _merged(facts: Facts, launches: Ints) -> Floats:
-    """Return the part of the device's time of launches that is left once they are one."""
-    # What is long has enough to do for the whole device, merged or not.
-    return np.where(facts.launches.duration_ns[launches] < _SHORT_NS, 0.5, 1.0)
-
-
 def _optimizer(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of an optimizer's ops of one parameter each."""
     single = launches[_is_single(facts, launches)]
     if facts.launches_per_step(single) >= _MIN_OPTIMIZER_LAUNCHES:
-        count = _usual_count(facts, single)
-        yield LaunchGroup(Kind.OPTIMIZER, _busiest(facts, single), single, count, 0.1, 0.35)
+        count = usual_count(facts, single)
+        yield LaunchGroup(Kind.OPTIMIZER, busiest(facts, single), single, count, 0.1, 0.35)
     yield from _parameter_groups(facts, np.setdiff1d(launches, single))
 
 
 def _parameter_groups(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield an optimizer's ops on lists of tensors, where it calls each for many groups."""
-    own = launches[flag_rows(_ops(facts, launches), lambda name: name.startswith(_MERGED_OPS))]
+    own = launches[flag_rows(ops_of(facts, launches), lambda name: name.startswith(_MERGED_OPS))]
     # One call launches several kernels where its list is long
     calls, first = np.unique(facts.launches.op_event[own].filled(-1), return_index=True)
-    count = _usual_count(facts, own[first[calls >= 0]])
+    count = usual_count(facts, own[first[calls >= 0]])
     if count >= _MIN_GROUPS:
-        kept = (1 / count, _merged(facts, own))
-        yield LaunchGroup(Kind.OPTIMIZER, _busiest(facts, own), own, count, *kept, what=GROUPS)
+        kept = (1 / count, busy_merged(facts, own))
+        yield LaunchGroup(Kind.OPTIMIZER, busiest(facts, own), own, count, *kept, what=GROUPS)
 
 
 def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of each function whose lines launch the same for many tensors."""
     for own in _by_function(facts, launches):
         if facts.launches_per_step(own) >= _MIN_TENSORS:
-            count = _usual_count(facts, own)
+            count = usual_count(facts, own)
             if count >= _MIN_TENSORS and _is_dense(facts, own, count):
-                merged = _merged(facts, own)
-                yield LaunchGroup(Kind.TENSORS, _busiest(facts, own), own, count, 0.1, merged)
+                merged = busy_merged(facts, own)
+                yield LaunchGroup(Kind.TENSORS, busiest(facts, own), own, count, 0.1, merged)
 
 
 def _is_dense(facts: Facts, launches: Ints, count: int) -> bool:
@@ -385,10 +333,10 @@ def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         function = place.file, place.function, place.module_class
         rounds.setdefault(function, {})[_line(place)] = count
     for lines in rounds.values():
-        own = launches[_placed(facts, launches, partial(_is_at, lines))]
+        own = launches[placed(facts, launches, partial(_is_at, lines))]
         modules, times = len({module for _, _, module in lines}), median_low(lines.values())
         merged = _merged_rounds(facts, own, times)
-        yield _calls(facts, _busiest(facts, own), own, (times, modules), merged)
+        yield _calls(facts, busiest(facts, own), own, (times, modules), merged)
 
 
 def _one_for_each_line(
@@ -445,10 +393,10 @@ def _merged_rounds(facts: Facts, launches: Ints, rounds: int) -> Floats:
     # of the round before.
     columns = facts.launches
     is_added = columns.phase.where(Phase.GRADIENT_ACCUMULATION)[launches]
-    is_whole = columns.phase.where(Phase.BACKWARD)[launches] & _placed(
+    is_whole = columns.phase.where(Phase.BACKWARD)[launches] & placed(
         facts, launches, lambda place: place.aten_op in _WHOLE_GRADIENTS
     )
-    return np.where(is_added | is_whole, 1 / rounds, _merged(facts, launches))
+    return np.where(is_added | is_whole, 1 / rounds, busy_merged(facts, launches))
 
 
 def _module_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
@@ -472,7 +420,7 @@ def _module_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
             rows = launches[np.isin(of_launch, list(own))]
             where = Location(call.caller.file, call.line, call.code)
             lists = len({container for container, _ in own.values()})
-            yield _calls(facts, where, rows, (rounds, lists), _merged(facts, rows))
+            yield _calls(facts, where, rows, (rounds, lists), busy_merged(facts, rows))
 
 
 def _forward(facts: Facts, launches: Ints) -> tuple[Sequence[Place], list[int]]:
@@ -489,7 +437,7 @@ def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
     is_forward = phase.where(Phase.FORWARD)[launches]
     is_other = ~is_forward & ~phase.where(Phase.OTHER)[launches]
     forward, run = launches[is_forward], np.cumsum(is_other)[is_forward]
-    place, ops = facts.main_place[forward], _ops(facts, forward).codes
+    place, ops = facts.main_place[forward], ops_of(facts, forward).codes
     event = facts.called_ops(forward)
     places = facts.analysis.places
     calls: dict[tuple[int, int], dict[int, set[int]]] = {}
@@ -504,7 +452,7 @@ def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
     repeated: dict[Place, int] = {}
     for (at, of_run), by_op in calls.items():
         where, of_line = places[at], of_lines[_line(places[at]), of_run]
-        count = min(_least_frequent(_lengths(by_op)), _least_frequent(_lengths(of_line)))
+        count = min(least_frequent(_lengths(by_op)), least_frequent(_lengths(of_line)))
         first, last = spans[at, of_run]
         # With more launches from one time to the next it is no loop in a model, but one around it.
         is_loop = count >= _MIN_CALLS and last - first <= _MAX_BODY_LAUNCHES * count
@@ -533,29 +481,3 @@ def _by_function(facts: Facts, launches: Ints) -> Iterator[Ints]:
             functions.setdefault((place.file, place.function), []).append(at)
     for places in functions.values():
         yield launches[np.isin(facts.main_place[launches], places)]
-
-
-def _busiest(facts: Facts, launches: Ints) -> Location:
-    """Return the line with most of the launches."""
-    places, counts = np.unique(facts.main_place[launches], return_counts=True)
-    return location_of(facts.analysis.places[int(places[counts.argmax()])])
-
-
-def _ops(facts: Facts, launches: Ints) -> Interned:
-    """Return the name of the op that launched each; ``""`` where it is unknown."""
-    name, rows = facts.analysis.recording.trace.events.name, facts.launches.op_event[launches]
-    strings = (*name.strings, "")
-    codes = np.where(np.ma.getmaskarray(rows), len(name.strings), name.codes[rows.filled(0)])
-    return Interned(codes.astype(np.int32), strings)
-
-
-def _usual_count(facts: Facts, launches: Ints) -> int:
-    """Return for how many tensors a step runs these: its least frequent op, of frequent ones."""
-    counts = np.bincount(_ops(facts, launches).codes)
-    return _least_frequent(counts) // len(facts.analysis.steps)
-
-
-def _least_frequent(counts: Ints) -> int:
-    """Return the least of these counts, without rare ones."""
-    often = counts[(counts > 0) & (counts * _FREQUENT >= counts.max(initial=0))]
-    return int(often.min()) if len(often) else 0

@@ -408,6 +408,7 @@ def test_a_model_that_is_called_for_two_halves_costs_the_launches_of_one():
     [
         ("a = model(x)", "b = model(a)", "forward"),
         ("a = model(x)", "b = other(x)", "forward"),
+        ("a = model(x)", "b = model(x)", "forward"),
         ("a = rotate(x)", "b = rotate(y)", "rotate"),
         ("a = model(x) if flag else model(y)", "b = a * 2", "forward"),
     ],

@@ -13,6 +13,7 @@ from profiler_ext.findings import RULES, Rule, SavingPer
 from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.rules import (
     dtype_conversion,
+    exposed_copy,
     fp32_matmul,
     layout_conversion,
     pageable_copy,
@@ -24,7 +25,18 @@ from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.vocabulary import Phase
 from tests.analyses import cpu_step
 from tests.attribution.recordings import FIXTURES
-from tests.findings.stepping import CPU, MS, STREAM, US, Script, is_silent, judged, only, placed
+from tests.findings.stepping import (
+    CPU,
+    MS,
+    STREAM,
+    US,
+    Script,
+    at,
+    is_silent,
+    judged,
+    only,
+    placed,
+)
 from tests.handmade import Mark, interned
 
 SGEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_tn_align1>"
@@ -66,8 +78,8 @@ def test_where_the_device_waits_for_the_cpu_a_faster_kernel_wins_nothing() -> No
 
 def test_a_launch_that_goes_saves_the_cpu_its_cost_where_the_cpu_is_behind() -> None:
     script = Script()
-    for at in range(50):
-        op = "aten::to" if at % 5 == 0 else "aten::mul"
+    for number in range(50):
+        op = "aten::to" if number % 5 == 0 else "aten::mul"
         script.launch("unrolled_elementwise_kernel", 2 * US, op=op)
     script.end_step()
     made = placed(script.analysis(), to={"code": "y = self.up(x)"})
@@ -231,6 +243,59 @@ def test_pageable_copies_cost_the_time_of_their_calls() -> None:
         [1, 16_000_000, 2 * MS],
     )
     assert is_silent(pageable_copy.RULE, copying("Memcpy HtoD (Pinned -> Device)"))
+
+
+def test_what_modules_copy_to_the_device_in_each_call_belongs_there() -> None:
+    step = placed(copying("Memcpy HtoD (Pageable -> Device)"), to=at(3, module="blocks.0"))
+    found = only(pageable_copy.RULE, step)
+    assert (found.est_saving_ns, found.location.line) == (2 * MS, 3)
+    assert found.remedy.startswith("keep them on the device")
+    step = placed(copying("Memcpy HtoD (Pinned -> Device)"), to=at(3, module="blocks.0"))
+    assert only(exposed_copy.RULE, step).remedy == found.remedy
+
+
+def test_copies_of_batches_and_of_modules_are_two_findings() -> None:
+    script = Script()
+    for _ in range(3):
+        for op in ("aten::to", "aten::_to_copy"):
+            memory = {"category": "gpu_memcpy", "call": "cudaMemcpyAsync", "cost_ns": 8 * MS}
+            script.launch("Memcpy HtoD (Pageable -> Device)", 2 * MS, op=op, **memory)
+        script.wait()
+        script.end_step()
+    step = placed(script.analysis(), _to_copy=at(3, module="blocks.0"))
+    first, second = judged(pageable_copy.RULE, step).ranked
+    assert (first.est_saving_ns, second.est_saving_ns) == (2 * MS, 2 * MS)
+    assert {first.location.module, second.location.module} == {None, "blocks.0"}
+
+
+def prefetched(copy_ns: int, stream: int) -> Analysis:
+    script = Script()
+    for _ in range(4):
+        script.launch(
+            "Memcpy HtoD (Pinned -> Device)",
+            copy_ns,
+            op="aten::to",
+            category="gpu_memcpy",
+            call="cudaMemcpyAsync",
+            bytes=16_000_000,
+            stream=stream,
+        )
+        for _ in range(10):
+            script.launch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", 100 * US, op="aten::mm")
+        script.wait()
+        script.end_step()
+    return script.analysis()
+
+
+def test_a_pinned_copy_in_front_of_its_kernels_delays_them() -> None:
+    found = only(exposed_copy.RULE, prefetched(200 * US, stream=7))
+    assert (found.est_saving_ns, found.confidence.value) == (200 * US, "upper_bound")
+    assert found.evidence[-1].value == 16_000_000
+
+
+def test_a_short_copy_and_one_on_a_stream_of_its_own_are_none() -> None:
+    assert is_silent(exposed_copy.RULE, prefetched(20 * US, stream=7))
+    assert is_silent(exposed_copy.RULE, prefetched(200 * US, stream=9))
 
 
 def test_a_call_that_waits_for_what_the_device_was_given_before_holds_nothing_up() -> None:

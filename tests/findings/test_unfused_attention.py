@@ -18,9 +18,16 @@ FORWARD = {"file": "/m.py", "line": 3, "code": CODE, "phase": Phase.FORWARD}
 BACKWARD = {**FORWARD, "phase": Phase.BACKWARD}
 
 
-def stake(own_us: int, mask: str = "none", then: str = "none", length: int | None = None) -> int:
+def stake(
+    own_us: int,
+    mask: str = "none",
+    then: str = "none",
+    length: int | None = None,
+    *,
+    learns: bool = True,
+) -> int:
     """What such launches take, without the part of a fused kernel in the table."""
-    call = Attention("bfloat16", mask, None, length, has_backward=True)
+    call = Attention("bfloat16", mask, None, length, has_backward=learns)
     after = replace(call, mask=then)
     part = table().attention_fraction(("math", call), after, device="NVIDIA H200")
     assert part is not None
@@ -28,11 +35,11 @@ def stake(own_us: int, mask: str = "none", then: str = "none", length: int | Non
     return own_us * US - int(part * own_us * US)
 
 
-def step(*ops: str) -> Analysis:
+def step(*ops: str, duration_us: int = 300) -> Analysis:
     """A step that waits for the device, each op with a kernel of 300 us."""
     script = Script()
     for op in ops:
-        script.launch(f"{op}_kernel", 300 * US, op=f"aten::{op}")
+        script.launch(f"{op}_kernel", duration_us * US, op=f"aten::{op}")
     script.wait()
     script.end_step()
     return script.analysis()
@@ -65,7 +72,7 @@ def test_an_eager_call_is_reported_by_the_ops_within_it() -> None:
     assert is_silent(unfused_attention.RULE, fused)
 
 
-def test_attention_as_one_kernel_and_that_of_inference_are_left_alone() -> None:
+def test_attention_as_one_kernel_and_that_of_one_token_are_left_alone() -> None:
     one = step(
         "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"
     )
@@ -75,7 +82,18 @@ def test_attention_as_one_kernel_and_that_of_inference_are_left_alone() -> None:
         _scaled_dot_product_flash_attention_backward=BACKWARD,
     )
     assert is_silent(unfused_attention.RULE, fused)
-    assert is_silent(unfused_attention.RULE, placed(step("bmm", "_softmax"), bmm=FORWARD))
+    token = step("bmm", "_softmax", "mul", duration_us=5)
+    assert is_silent(unfused_attention.RULE, placed(token, bmm=FORWARD, _softmax=FORWARD))
+
+
+def test_attention_of_many_tokens_in_inference_is_judged_without_a_backward() -> None:
+    made = step("bmm", "_softmax", "mul")
+    found = only(unfused_attention.RULE, placed(made, bmm=FORWARD, _softmax=FORWARD))
+    assert found.est_saving_ns == stake(600, learns=False)
+    written_out = FORWARD | {"code": "y", "module": "blocks.0"}
+    made = step("bmm", "_softmax", "bmm", "mul")
+    found = only(unfused_attention.RULE, placed(made, bmm=written_out, _softmax=written_out))
+    assert found.est_saving_ns == stake(900, learns=False)
 
 
 WRITTEN = ("bmm", "div", "_softmax", "add", "_softmax_backward_data", "baddbmm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from profiler_ext.findings import NOWHERE, Figure, FigureUnit
 from profiler_ext.findings.rules import (
@@ -142,6 +143,22 @@ def test_memory_from_the_driver_keeps_the_device_waiting() -> None:
     found = only(allocating.RULE, taking("cudaMalloc"))
     assert 4 * MS < found.est_saving_ns <= 5 * MS
     assert "empty_cache" in found.remedy
+
+
+def test_memory_that_is_taken_while_the_device_is_busy_costs_the_lead_of_the_cpu() -> None:
+    script = Script()
+    for _ in range(3):
+        for _ in range(20):  # the device is given 6 ms of work in 0.2 ms
+            script.launch("vectorized_elementwise_kernel", 300 * US)
+        script.work("cudaMalloc", 7 * MS, "cuda_runtime")
+        for _ in range(100):  # for each of these it waits
+            script.launch("vectorized_elementwise_kernel", 5 * US, cost_ns=40 * US)
+        script.wait()
+        script.end_step()
+    found = only(allocating.RULE, script.analysis())
+    assert found.evidence[-1].value == pytest.approx(1.2 * MS, rel=0.02)  # idle meanwhile
+    # On a CPU 1.45 times as fast the short kernels are launched before the device is through
+    assert found.est_saving_ns == pytest.approx(3.4 * MS, rel=0.02)
 
 
 def test_what_a_program_does_as_it_starts_is_not_reported_of_each_step() -> None:

@@ -15,6 +15,8 @@ from profiler_ext.findings.facts import (
     idle_spans_per_step,
     median_per_step,
 )
+from profiler_ext.findings.groups import Kind
+from profiler_ext.findings.launch_groups import groups_of
 from profiler_ext.records import events, vocabulary
 
 
@@ -22,15 +24,17 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, whose memory torch does not keep")
     rows = idle_pieces(facts, vocabulary.IdleCause.ALLOCATING)
-    est_saving_ns = median_per_step(facts, rows)
-    if not est_saving_ns:
+    idle_ns = median_per_step(facts, rows)
+    if not idle_ns:
         return ()
+    # While the device is busy such a call uses up the CPU's lead, and it idles later
+    saved_ns = [each.saving_ns for each in groups_of(facts, Kind.ALLOCATING)]
     lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
     duration_ns = facts.analysis.idle.duration_ns
     return (
         rule.Candidate(
             summary=f"the device waits while memory is taken from the driver, {_when(facts, rows)}",
-            est_saving_ns=est_saving_ns,
+            est_saving_ns=max([idle_ns, *saved_ns]),
             confidence=finding.Confidence.ESTIMATED,
             remedy=(
                 "remove torch.cuda.empty_cache(); keep sizes equal, or set "
@@ -39,7 +43,7 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
             location=max(lines, key=lambda where: int(np.sum(duration_ns[lines[where]]))),
             evidence=(
                 finding.Figure("idle spans a step", idle_spans_per_step(facts, rows)),
-                finding.Figure("idle meanwhile", est_saving_ns, finding.FigureUnit.NS),
+                finding.Figure("idle meanwhile", idle_ns, finding.FigureUnit.NS),
             ),
             idle=rows,
         ),
@@ -65,6 +69,8 @@ RULE = rule.Rule(
     "`empty_cache()`, or if sizes change so that no cached block fits.",
     remedy="Do not empty the cache in the loop; pad to few sizes; "
     "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` lets blocks grow.",
-    saving="Idle time of the usual step in which the CPU allocated or freed memory.",
+    saving="Idle time of the usual step in which the CPU allocated or freed memory; or, if that is "
+    "more, how much shorter the step would be in a replay without these calls, which use up the "
+    "CPU's lead where the device is busy.",
     judge=_judge,
 )

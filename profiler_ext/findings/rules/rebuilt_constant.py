@@ -10,8 +10,8 @@ from profiler_ext.findings.launch_groups import candidates_of
 from profiler_ext.findings.rule import Candidate, Rule
 
 _REMEDY = (
-    "compute it once and keep it (register_buffer with persistent=False), again only if its size "
-    "changes"
+    "compute it once and keep it (register_buffer with persistent=False), or before the layers; "
+    "again only if its size changes"
 )
 
 
@@ -30,13 +30,18 @@ RULE = Rule(
     title="A constant that each step computes again",
     means="Lines of a function compute a tensor from sizes alone, by their text: positions, "
     "frequencies, a causal mask (`arange`, `eye`, `linspace`, `ones` with `tril`), and what "
-    "follows from them. Or several modules each make a block mask for `flex_attention`, with "
-    "torch's `create_block_mask`. The step waits for their launches.",
+    "follows from them. Or a module assigns what a function of sizes returns, or a method of its "
+    "own. Or what a function returns of attributes of `self`, in training and several times a "
+    "step, or of what one line gives to four layers or more and never assigns "
+    "(`x = layer(x, mask)`). Autograd differentiates none of it, and nothing in it is drawn at "
+    "random. Or several modules each make a block mask for `flex_attention`, with torch's "
+    "`create_block_mask`.",
     because="Each call launches a kernel for each op, although the result is the same in each "
     "layer and each step. `create_block_mask` looks at each pair of a query and a key, and sorts.",
     remedy="A buffer of the module (`register_buffer(..., persistent=False)`), or a cache by size. "
     "One block mask for all layers, by a compiled `create_block_mask` where it changes.",
     saving="How much shorter the step would be in a replay without these launches, after the "
-    "groups of launches and work that save more. Of block masks one of all is left.",
+    "groups of launches and work that save more. Of block masks, and of functions of attributes or "
+    "of what layers are given, one of all is left: those may change from step to step.",
     judge=_judge,
 )

@@ -10,21 +10,17 @@ from operator import and_, or_
 
 import numpy as np
 
-from profiler_ext.findings.code_of_lines import independent_calls
+from profiler_ext.findings.code_of_lines import equal_calls, independent_calls
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, Location
+from profiler_ext.findings.lines_of_functions import functions_of, is_of_module, launches_under
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
-from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
-from profiler_ext.records.lineage import Frame
-from profiler_ext.records.vocabulary import Phase, Scope
+from profiler_ext.records.vocabulary import Phase
 
-_Function = tuple[str, str]
-_Lines = tuple[_Function, Mapping[int, int]]
 _MIN_LAUNCHES = 16  # of a call; fewer are a layer
 _ALIKE = 0.8
 _SHORT_NS = 10_000  # longer kernels fill the device, and take as long for both parts
-_OPTIMIZES = (Phase.OPTIMIZER,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +41,16 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _calls(facts: Facts) -> Iterator[_Calls]:
-    for function, codes in _functions(facts).items():
+    for function, codes in functions_of(facts).items():
+        equal = [(text, set(own)) for text, own in equal_calls(codes)]
         for callee, lines in independent_calls(codes).items():
-            every = {line: _launches_under(facts, function, line) for line in lines}
+            if any(text.startswith(f"{callee}(") and own >= set(lines) for text, own in equal):
+                continue  # the same again, and no other part of a batch
+            every = {line: launches_under(facts, function, line) for line in lines}
             own = np.unique(np.concatenate([*every.values()]))
             count = sum(lines.values())
             is_nested = sum(map(len, every.values())) > len(own)  # one line calls another
-            is_of_model = len(own) and _is_of_module(facts, (function, lines), callee, own)
+            is_of_model = len(own) and is_of_module(facts, (function, lines), callee, own)
             if is_nested or not is_of_model or not _is_alike(facts, every, lines):
                 continue
             models = _instances(facts, callee, own)
@@ -60,55 +59,12 @@ def _calls(facts: Facts) -> Iterator[_Calls]:
                 yield _Calls(Location(function[0], first, codes[first]), own, count)
 
 
-def _functions(facts: Facts) -> Mapping[_Function, dict[int, str]]:
-    """Return the lines of each function that launch or call something, with their text."""
-    functions: dict[_Function, dict[int, str]] = {}
-    for place in facts.analysis.places:
-        for frame in place.stack:
-            if frame.code:
-                functions.setdefault((frame.file, frame.function), {})[frame.line] = frame.code
-    return functions
-
-
-def _launches_under(facts: Facts, function: _Function, line: int) -> Ints:
-    """Return the eager launches of what a line calls, forward and backward."""
-    is_under = [
-        any((each.file, each.function, each.line) == (*function, line) for each in place.stack)
-        for place in facts.analysis.places
-    ]
-    flags = np.array([*is_under, False], np.bool_)[facts.main_place]
-    flags &= facts.launches.scope.where(Scope.EAGER) & ~facts.launches.phase.where(*_OPTIMIZES)
-    return np.flatnonzero(facts.in_steps(flags))
-
-
-def _is_of_module(facts: Facts, where: _Lines, callee: str, launches: Ints) -> bool:
-    """Tell whether what is called is a module, and no helper that a module calls."""
-    root, _, name = callee.rpartition(".")
-    places = [facts.analysis.places[at] for at in np.unique(facts.main_place[launches]).tolist()]
-    modules = {place.module for place in places if place.module}
-    inner = [_frame_below(place, where) for place in places]
-    if any(each is not None and each.function == name for each in inner):
-        return False
-    if root:
-        return any(name in module.split(".") for module in modules)
-    return bool(modules) and all(each is not None for each in inner)
-
-
 def _instances(facts: Facts, callee: str, launches: Ints) -> int:
     """Return how many modules have the name that is called: one in each layer, say."""
     name = callee.rpartition(".")[2]
     places = (facts.analysis.places[at] for at in np.unique(facts.main_place[launches]).tolist())
     paths = {(place.module or "").partition(name)[0] for place in places if place.module}
     return max(len(paths), 1) if "." in callee else 1
-
-
-def _frame_below(place: Place, where: _Lines) -> Frame | None:
-    """Return the frame that one of a function's lines called, if it is on the stack."""
-    function, lines = where
-    frames = iter(place.stack)
-    # Classes of one file have functions of one name, so the line tells which it is
-    any((each.file, each.function) == function and each.line in lines for each in frames)
-    return next(frames, None)
 
 
 def _is_alike(facts: Facts, every: Mapping[int, Ints], lines: Mapping[int, int]) -> bool:

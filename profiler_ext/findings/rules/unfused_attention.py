@@ -41,6 +41,8 @@ _FLOAT32 = re.compile(r"f32f32|sgemm|tf32")
 _SOFTMAX_SIZE = re.compile(r"softmax_warp_\w+<[^,]+, [^,]+, [^,]+, (\d+)")  # its binary logarithm
 _WITH_MASK = ("efficient",)  # of torch's backends the one that takes dropout with a mask
 _BOTH = {vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD}
+_LEARNS = (vocabulary.Phase.BACKWARD, vocabulary.Phase.OPTIMIZER)
+_LONG_NS = 20_000  # of a product or a softmax in inference: with one token at a time it is shorter
 _KERNELS = (
     "sdpa_kernel([...]) without MATH around the call, from torch.nn.attention: torch then says "
     "what rules out each fused backend (mask, dtype, dropout, strides)"
@@ -63,10 +65,7 @@ def _of_calls(facts: Facts) -> Iterator[Candidate]:
     is_product, is_projection = (_rows(facts, each) for each in (_PRODUCT, _PROJECTION))
     is_kernel = facts.of_op(lambda op: _KERNEL in op)
     for launches in launches_by_line(facts, np.flatnonzero(facts.in_steps(is_there))):
-        if (
-            not is_kernel[launches].any()
-            and _phases(facts, launches[is_product[launches]]) >= _BOTH
-        ):
+        if not is_kernel[launches].any() and _is_whole(facts, launches[is_product[launches]]):
             yield _candidate(facts, launches[~is_projection[launches]], _KERNELS)
 
 
@@ -83,10 +82,23 @@ def _written_out(facts: Facts) -> Iterator[Candidate]:
             continue
         if not _takes_scores(facts, launches, near):
             continue
-        if _phases(facts, launches) >= _BOTH and _phases(facts, near) >= _BOTH:
+        if _is_whole(facts, launches) and _is_whole(facts, near):
             own = _attention(facts, launches, near)
             counted.update(own.tolist())
             yield _candidate(facts, own, _WRITTEN)
+
+
+def _is_whole(facts: Facts, launches: events.Ints) -> bool:
+    """Tell whether launches are of forward and backward; in inference, whether they are long."""
+    if _learns(facts):
+        return _phases(facts, launches) >= _BOTH
+    durations_ns = facts.launches.duration_ns[launches]
+    is_forward = _phases(facts, launches) == {vocabulary.Phase.FORWARD}
+    return is_forward and bool(np.median(durations_ns) >= _LONG_NS)
+
+
+def _learns(facts: Facts) -> bool:
+    return any(place.phase in _LEARNS for place in facts.analysis.places)
 
 
 def _takes_scores(facts: Facts, softmaxes: events.Ints, products: events.Ints) -> bool:
@@ -208,7 +220,7 @@ def _call_of(facts: Facts, launches: events.Ints) -> tuple[Attention, tuple[str,
         head_dim=None,
         # From more than half of that power of two up to it
         length=3 * 2 ** max(sizes) // 4 if sizes else None,
-        has_backward=True,
+        has_backward=_learns(facts),
     )
     return call, _WITH_MASK if drops and mask != "none" else ALL_BACKENDS
 
@@ -230,9 +242,9 @@ def _mask(facts: Facts, launches: events.Ints, names: set[str]) -> str:
 RULE = Rule(
     name="unfused_attention",
     title="Attention in several kernels",
-    means="Forward and backward of a call of `scaled_dot_product_attention`, or of a softmax "
-    "between batched products of the same module, run as products and a softmax, whose results go "
-    "through memory, and are on the critical path. A softmax of what a layer returns, as that of a "
+    means="A call of `scaled_dot_product_attention`, or a softmax between batched products of the "
+    "same module, runs in forward and backward as products and a softmax, whose results go through "
+    "memory, and which are on the critical path. A softmax of what a layer returns, as that of a "
     "router, is none.",
     because="Torch has kernels that compute all of it at once, but uses none of them if the mask, "
     "the dtype, the strides or a setting forbid it; bfloat16 is then computed in float32. Torch "
@@ -249,7 +261,7 @@ RULE = Rule(
     "added to the scores is a mask, or a bias if its gradient is summed, and is judged by a kernel "
     "that takes it as it is; with dropout, that is the memory-efficient one. Of attention "
     "that is written out, the products, the softmax, what runs between them, and what scales, "
-    "masks or drops at their lines. Inference is not judged: with one token at a time, products "
-    "are as fast.",
+    "masks or drops at their lines. In inference only products and softmaxes of 20 us or more are "
+    "judged: with one token at a time, products are as fast.",
     judge=_judge,
 )

@@ -1,0 +1,81 @@
+"""The lines of functions on the stacks of launches, and what each line calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, Rows
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Ints
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.vocabulary import Phase, Scope
+
+Function = tuple[str, str]  # file and name
+Lines = tuple[Function, Mapping[int, int]]  # lines of a function, with how often each calls
+_OPTIMIZES = (Phase.OPTIMIZER,)
+_DRAWS = re.compile(
+    r"dropout|bernoulli|multinomial|rand(?:n|int|perm)?(?:_like)?$|"
+    r"(?:uniform|normal|exponential|random|cauchy|geometric|log_normal)_?$"
+)
+
+
+def functions_of(facts: Facts) -> Mapping[Function, dict[int, str]]:
+    """Return the lines of each function that launch or call something, with their text."""
+    return facts.analysis.derived.once("lines of functions", lambda: _functions(facts))
+
+
+def _functions(facts: Facts) -> Mapping[Function, dict[int, str]]:
+    functions: dict[Function, dict[int, str]] = {}
+    for place in facts.analysis.places:
+        for frame in place.stack:
+            if frame.code:
+                functions.setdefault((frame.file, frame.function), {})[frame.line] = frame.code
+    return functions
+
+
+def launches_under(facts: Facts, function: Function, line: int) -> Ints:
+    """Return the eager launches of what a line calls, forward and backward."""
+    places = facts.analysis.derived.once("places under lines", lambda: _under(facts))
+    flags = np.zeros(len(facts.analysis.places) + 1, np.bool_)
+    flags[places.get((*function, line), [])] = True
+    rows = flags[facts.main_place]
+    rows &= facts.launches.scope.where(Scope.EAGER) & ~facts.launches.phase.where(*_OPTIMIZES)
+    return np.flatnonzero(facts.in_steps(rows))
+
+
+def _under(facts: Facts) -> dict[tuple[str, str, int], list[int]]:
+    under: dict[tuple[str, str, int], list[int]] = {}
+    for at, place in enumerate(facts.analysis.places):
+        for frame in place.stack:
+            under.setdefault((frame.file, frame.function, frame.line), []).append(at)
+    return under
+
+
+def is_of_module(facts: Facts, where: Lines, callee: str, launches: Ints) -> bool:
+    """Tell whether what is called is a module, and no helper that a module calls."""
+    root, _, name = callee.rpartition(".")
+    places = [facts.analysis.places[at] for at in np.unique(facts.main_place[launches]).tolist()]
+    modules = {place.module for place in places if place.module}
+    inner = [_frame_below(place, where) for place in places]
+    if any(each is not None and each.function == name for each in inner):
+        return False
+    if root:
+        return any(name in module.split(".") for module in modules)
+    return bool(modules) and all(each is not None for each in inner)
+
+
+def _frame_below(place: Place, where: Lines) -> Frame | None:
+    """Return the frame that one of a function's lines called, if it is on the stack."""
+    function, lines = where
+    frames = iter(place.stack)
+    # Classes of one file have functions of one name, so the line tells which it is
+    any((each.file, each.function) == function and each.line in lines for each in frames)
+    return next(frames, None)
+
+
+def draws(facts: Facts) -> Rows:
+    """Flag the launches of ops that draw numbers at random."""
+    return facts.of_op(lambda op: _DRAWS.search(op) is not None)

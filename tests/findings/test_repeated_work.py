@@ -1,0 +1,267 @@
+"""What a step computes although it has it, or takes to the device although it was there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from profiler_ext.findings.code_of_lines import (
+    calls_of_constants,
+    equal_calls,
+    products_with_zeros,
+)
+from profiler_ext.findings.rules import (
+    product_with_zeros,
+    rebuilt_constant,
+    repeated_call,
+    scattered_weights,
+    training_mode,
+)
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.vocabulary import Phase
+from tests.findings.stepping import (
+    CPU,
+    ELEMENTWISE,
+    US,
+    Script,
+    at,
+    backward,
+    forward,
+    is_silent,
+    made,
+    only,
+    placed,
+)
+from tests.handmade import Mark, interned
+
+if TYPE_CHECKING:
+    from profiler_ext.records.analysis import Analysis
+
+GEMM = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
+
+
+def called_twice(
+    first: str, second: str, *, backward: tuple[bool, bool], drawn: bool = False, between: str = ""
+) -> Analysis:
+    """Steps in which two lines of a function call a model of three products."""
+    script, phases, places = Script(), [], {}
+    codes = {7: first, 8: between, 9: second}
+    for _ in range(3):
+        for line, is_learning in ((7, backward[0]), (9, backward[1])):
+            for number in range(3):
+                script.launch(GEMM, 100 * US, op=f"aten::l{line}_{number}_convolution")
+                phases.append("forward")
+            if drawn:
+                script.launch(ELEMENTWISE, 10 * US, op=f"aten::native_dropout_{line}")
+                phases.append("forward")
+            if line == 7 and between:
+                script.launch(ELEMENTWISE, 10 * US, op="aten::update")
+                phases.append("optimizer" if "optimizer" in between else "forward")
+            for number in range(3 * is_learning):
+                script.launch(GEMM, 200 * US, op=f"aten::l{line}_{number}_backward")
+                phases.append("backward")
+        script.wait()
+        script.end_step()
+    for line in (7, 9):
+        frames = (Frame("/train.py", line, "step", codes[line]),)
+        places[f"native_dropout_{line}"] = at(4, "native_dropout", stack=frames)
+        for number in range(3):
+            own = {"module": f"net.{number}", "stack": frames}
+            places[f"l{line}_{number}_convolution"] = at(3, "mm", **own)
+            places[f"l{line}_{number}_backward"] = at(3, "mm", Phase.BACKWARD, **own)
+    places["update"] = at(8, stack=(Frame("/train.py", 8, "step", between),))
+    analysis = placed(script.analysis(), **places)
+    return replace(analysis, launches=replace(analysis.launches, phase=interned(phases)))
+
+
+def test_a_forward_for_metrics_has_the_outputs_of_the_training_step():
+    step = called_twice("out = model(x)", "seen = model(x)", backward=(False, True))
+    found = only(repeated_call.RULE, step)
+    assert (found.location.file, found.location.line) == ("/train.py", 7)
+    assert found.est_saving_ns == pytest.approx(300 * US, rel=0.02)
+    assert found.remedy.startswith("take the outputs of the training step")
+    after = called_twice("loss = f(model(x), y)", "hits(model(x), y)", backward=(True, False))
+    assert only(repeated_call.RULE, after).location.line == 9
+
+
+def test_a_call_with_a_backward_that_is_made_twice_loses_it_as_well():
+    step = called_twice("a = net(x)", "b = net(x).sum()", backward=(True, True))
+    found = only(repeated_call.RULE, step)
+    assert (found.location.line, found.evidence[-1].value) == (9, 7)
+    assert found.est_saving_ns == pytest.approx(900 * US, rel=0.02)
+
+
+def test_calls_of_inference_are_made_once():
+    step = called_twice("a = net(x)", "b = net(x)", backward=(False, False))
+    assert only(repeated_call.RULE, step).est_saving_ns == pytest.approx(300 * US, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "between"),
+    [
+        ("a = net(x)", "b = net(y)", ""),
+        ("a = net(x)", "b = other(x)", ""),
+        ("x = net(x)", "b = net(x)", ""),
+        ("a = net(x)", "b = net(x)", "x.add_(noise)"),
+        ("a = net(x)", "b = net(x)", "x = torch.cat("),
+        ("a = net(x)", "b = net(x)", "optimizer.first_step()"),
+    ],
+)
+def test_other_arguments_and_updated_weights_are_another_call(
+    first: str, second: str, between: str
+):
+    step = called_twice(first, second, backward=(True, True), between=between)
+    assert is_silent(repeated_call.RULE, step)
+
+
+def test_calls_with_dropout_that_both_learn_differ():
+    step = called_twice("a = net(x)", "b = net(x)", backward=(True, True), drawn=True)
+    assert is_silent(repeated_call.RULE, step)
+
+
+def test_what_a_line_assigns_ends_what_was_called_with_it():
+    calls = {1: "a = f(x, self.n)", 2: "b = g(f(x, self.n))", 3: "x += b", 4: "c = f(x, self.n)"}
+    assert equal_calls(calls) == [("f(x, self.n)", [1, 2])]
+    assert equal_calls({1: "a = f(x)", 2: "for x in xs:", 3: "b = f(x)"}) == []
+    assert equal_calls({1: "a = f()", 2: "b = f()"}) == []
+    assert equal_calls({1: "with torch.no_grad(): x = f(x)", 2: "y = f(x)"}) == []
+
+
+def helped(
+    code: str, *, layers: int = 4, op: str = "arange", learns: bool = True, caller: str = ""
+) -> Analysis:
+    """Steps of layers, each of which calls a function with twenty launches."""
+    script, phases, places = Script(), [], {}
+    calls = (Frame("/model.py", 90, "all", caller), Frame("/model.py", 5, "forward", code))
+    for _ in range(3):
+        for number in [*range(20)] * layers:
+            name = f"l{number}_{op if number == 0 else 'pow'}"
+            script.launch(ELEMENTWISE, 1 * US, op=f"aten::{name}")
+            phases.append("forward")
+            own = {"stack": calls, "module": "layers.0", "function": "helper"}
+            places[name] = at(20 + number, "pow", **own)
+        if learns:
+            script.launch(ELEMENTWISE, 1 * US, op="aten::of_backward")
+            phases.append("backward")
+        script.wait()
+        script.end_step()
+    places["of_backward"] = at(9, "mul", Phase.BACKWARD)
+    analysis = placed(script.analysis(), **places)
+    return replace(analysis, launches=replace(analysis.launches, phase=interned(phases)))
+
+
+def test_a_function_of_sizes_is_computed_once():
+    found = only(rebuilt_constant.RULE, helped("mask = causal(x.shape[1], x.device)"))
+    assert (found.location.file, found.location.line) == ("/model.py", 5)
+    # 80 launches of 10 us on a CPU 1.45 times as fast
+    assert found.est_saving_ns == pytest.approx(80 * 10 * US / 1.45, rel=0.1)
+    assert only(rebuilt_constant.RULE, helped("mask = causal(seq_len)", layers=1, learns=False))
+
+
+def test_what_each_layer_computes_of_the_same_attribute_is_computed_in_one_of_them():
+    found = only(rebuilt_constant.RULE, helped("weight = norm(self.edge_index, len(x))"))
+    assert found.est_saving_ns == pytest.approx(3 / 4 * 80 * 10 * US / 1.45, rel=0.1)
+
+
+def test_what_each_layer_computes_of_what_all_are_given_is_computed_in_one_of_them():
+    step = helped("weight = norm(edges, len(x))", caller="x = layer(x, edges)")
+    found = only(rebuilt_constant.RULE, step)
+    assert found.est_saving_ns == pytest.approx(3 / 4 * 80 * 10 * US / 1.45, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("code", "more"),
+    [
+        ("scores = norm(x, len(x))", {"caller": "x = layer(x, edges)"}),
+        ("weight = norm(edges)", {"caller": "x, edges = layer(x, edges)"}),
+        ("weight = norm(edges)", {"caller": "x = layer(x)"}),
+        ("k = self.to_k(edges)", {"caller": "x = layer(x, edges)"}),
+        ("k = norm(edges, self.gain)", {"caller": "x = layer(x, edges)"}),
+        ("w = dequantize(self.weight)", {}),
+        ("w = self.dequantize(self.stored)", {}),
+        ("edges = norm(edges)", {"caller": "x = layer(x, edges)"}),
+        ("weight = norm(edges)", {"caller": "x = layer(x, edges)", "layers": 3}),
+        ("noise = sample(x.shape)", {"op": "randn"}),
+        ("weight = norm(self.edge_index)", {"layers": 1}),
+        ("weight = norm(self.edge_index)", {"learns": False}),
+        ("y = x.norm(self.edge_index)", {}),
+    ],
+)
+def test_functions_of_tensors_and_of_chance_are_no_constants(code: str, more: dict[str, Any]):
+    assert is_silent(rebuilt_constant.RULE, helped(code, **more))
+
+
+def test_arguments_that_are_sizes_are_known_by_their_text():
+    calls = {1: "a = f(x.shape[0], device=x.device)", 2: "b = f(self.at, T)", 3: "c = f(a)"}
+    none = frozenset()
+    assert calls_of_constants(calls) == {1: (True, none), 2: (False, none), 3: (False, {"a"})}
+    assert calls_of_constants({1: "n = torch.arange(T)", 2: "f(T)", 3: "m = f()"}) == {}
+
+
+def multiplied(code: str, *, duration_us: int = 300, behind: int = 1) -> Analysis:
+    launches = [forward("mm", GEMM), *[backward("mm", GEMM)] * behind, forward("relu")]
+    step = made(*launches, mm=at(3, "matmul", code=code), relu=at(4))
+    duration_ns = step.launches.duration_ns // 300 * duration_us
+    return replace(step, launches=replace(step.launches, duration_ns=duration_ns))
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("y = self.adjacency @ x", "torch.sparse.mm"),
+        ("y = torch.matmul(norm_adj, x)", "torch.sparse.mm"),
+        ("y = edges.to_dense().matmul(x)", "torch.sparse.mm"),
+        ("y = torch.diag(d) @ x", "x * d"),
+    ],
+)
+def test_a_product_with_a_matrix_of_zeros_takes_as_long_as_any(code: str, remedy: str):
+    found = only(product_with_zeros.RULE, multiplied(code))
+    assert (found.est_saving_ns, found.confidence.value) == (600 * US, "upper_bound")
+    assert (found.location.line, found.remedy[: len(remedy)]) == (3, remedy)
+
+
+def test_small_learned_and_other_matrices_are_none():
+    assert is_silent(product_with_zeros.RULE, multiplied("y = adj @ x", duration_us=50))
+    assert is_silent(product_with_zeros.RULE, multiplied("y = adj @ x", behind=2))
+    assert is_silent(product_with_zeros.RULE, multiplied("y = adjusted @ x"))
+    assert is_silent(product_with_zeros.RULE, multiplied("y = self.head(x) @ w"))
+
+
+def test_what_returned_a_matrix_of_zeros_is_followed_to_its_product():
+    lines = {1: "d = torch.diag_embed(s)", 2: "y = u @ d", 3: "d = d + 1", 4: "z = d @ u"}
+    assert products_with_zeros(lines) == {2: True}
+
+
+def test_dropout_and_statistics_of_a_batch_in_inference_can_go():
+    statistics = "void at::native::batch_norm_collect_statistics_channels_last_kernel<float>"
+    launches = (forward("native_dropout"), forward("mm", GEMM), forward("bn", statistics))
+    places = {"native_dropout": at(3, "dropout"), "mm": at(4), "bn": at(5, "batch_norm")}
+    found = only(training_mode.RULE, made(*launches, **places))
+    assert (found.est_saving_ns, found.remedy[:12]) == (600 * US, "model.eval()")
+    assert is_silent(training_mode.RULE, made(*launches, backward("mul"), **places))
+    assert is_silent(training_mode.RULE, made(forward("mm", GEMM), mm=at(4)))
+
+
+def recurrent(copies: int, op: str = "aten::_cudnn_rnn") -> Analysis:
+    """Steps of an RNN that copies weights of its own in its call."""
+    script = Script()
+    for _ in range(3):
+        begin_ns = script.now_ns
+        for _ in range(copies):
+            script.launch("Memcpy DtoD (Device -> Device)", 100 * US, op="aten::copy_")
+        script.launch("void elemWiseRNNcell<float>", 300 * US, op="aten::cell")
+        script.now_ns += 5 * US
+        script.marks.append(Mark(op, "cpu_op", CPU, begin_ns, script.now_ns - begin_ns))
+        script.wait()
+        script.end_step()
+    return placed(script.analysis(), copy_=at(3, "lstm"), cell=at(3, "lstm"), _cudnn_rnn=at(3))
+
+
+def test_weights_of_an_rnn_that_lie_apart_are_copied_in_each_call():
+    found = only(scattered_weights.RULE, recurrent(8))
+    assert found.est_saving_ns == 800 * US
+    assert found.remedy.startswith("rnn.flatten_parameters()")
+    assert is_silent(scattered_weights.RULE, recurrent(2))
+    assert is_silent(scattered_weights.RULE, recurrent(8, op="aten::copies"))
