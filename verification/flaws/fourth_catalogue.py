@@ -2,7 +2,7 @@
 
 It was made by somebody who had read the first three catalogues and a few of their programs for the
 form, and neither the rules nor the results, but who saw the names of three rules in `test_flaws`.
-Its causes are those of threads on speed, whatever a tool finds: seven leave no trace but work that
+Its causes are those of threads on speed, whatever a tool finds: eight leave no trace but work that
 need not be done.
 """
 
