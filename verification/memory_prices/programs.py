@@ -47,6 +47,8 @@ class Trial:
     shapes: bool = False  # recorded with the shapes of eager ops
     environment: tuple[tuple[str, str], ...] = ()  # of the edited program
     steps: int = 3  # recorded
+    ranks: int = 1
+    blocks: str = ""  # modules that ``tiny`` checkpoints, where its own session claims nothing
 
 
 class Block(nn.Module):
