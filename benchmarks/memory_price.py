@@ -149,6 +149,7 @@ def take(step: LossStep, side: str, steps: int) -> Taken:
     if torch.cuda.is_available():
         taken["peak"] = torch.cuda.max_memory_allocated()
     del prof
+    gc.collect()
     after = block(step, steps, lambda: None)
     return taken | {"after": after["wall"]}
 

@@ -29,7 +29,7 @@ def measure(program: Program, tiny: bool, out: Path, name: str) -> None:
     row: dict[str, Any] = {"name": name}
     try:
         if program.ranks > 1:
-            torch.distributed.init_process_group("gloo" if tiny else "nccl", timeout=_DEADLINE)
+            _join(tiny)
         row |= _recorded(program, tiny, out / name)
         row |= row_of(out / name)
     except Exception as error:
@@ -40,9 +40,13 @@ def measure(program: Program, tiny: bool, out: Path, name: str) -> None:
         os._exit(0)  # the row is written; nothing waits for the other ranks
 
 
-def _recorded(program: Program, tiny: bool, folder: Path) -> dict[str, Any]:
-    if program.ranks > 1 and not tiny:
+def _join(tiny: bool) -> None:
+    if not tiny:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("gloo" if tiny else "nccl", timeout=_DEADLINE)
+
+
+def _recorded(program: Program, tiny: bool, folder: Path) -> dict[str, Any]:
     profiler_ext.enable()
     step = program.make(tiny)
     for _ in range(WARM_UP):

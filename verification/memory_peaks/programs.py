@@ -355,7 +355,7 @@ def _adagrad(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def _rmsprop(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.9)
+    return torch.optim.RMSprop(model.parameters(), lr=1e-4, momentum=0.9)
 
 
 PROGRAMS = (
