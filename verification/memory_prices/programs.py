@@ -103,7 +103,13 @@ def checkpointed(model: nn.Module, pattern: str) -> None:
     """Checkpoint each module whose path fits the claim's, with ``*`` for numbers."""
     for path, module in model.named_modules():
         if "".join("*" if part.isdigit() else part for part in _parts(path)) == pattern:
-            module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+            module.forward = partial(_computed_again, module.forward)
+
+
+def _computed_again(forward: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """A list is copied: DenseNet's grows before the backward."""
+    own = [[*each] if isinstance(each, list) else each for each in args]
+    return checkpoint(forward, *own, use_reentrant=False, **named)
 
 
 def _parts(path: str) -> Iterable[str]:
