@@ -101,9 +101,15 @@ def chunked_loss(head: nn.Module, h: Tensor, y: Tensor, chunks: int) -> Tensor:
 
 def checkpointed(model: nn.Module, pattern: str) -> None:
     """Checkpoint each module whose path fits the claim's, with ``*`` for numbers."""
-    for path, module in model.named_modules():
-        if "".join("*" if part.isdigit() else part for part in _parts(path)) == pattern:
-            module.forward = partial(_computed_again, module.forward)
+    own = [
+        module
+        for path, module in model.named_modules()
+        if "".join("*" if part.isdigit() else part for part in _parts(path)) == pattern
+    ]
+    if not own:
+        raise ValueError(f"no module is {pattern}")
+    for module in own:
+        module.forward = partial(_computed_again, module.forward)
 
 
 def _computed_again(forward: Callable[..., Any], *args: Any, **named: Any) -> Any:

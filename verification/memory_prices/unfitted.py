@@ -342,7 +342,7 @@ UNFITTED = (
            blocks="down.*"),
     _trial("t5", "kept_activations", _EACH, family=partial(t5_base, batch=(12, 384)),
            edit=per_block, blocks="encoder.block.*"),
-    _trial("bert_masked", "chunked_loss", _CHUNKS, family=partial(masked, batch=32),
+    _trial("bert_masked", "chunked_loss", _CHUNKS, family=partial(masked, batch=24),
            chunked=_masked_chunks),
     _trial("qwen_tied", "chunked_loss", _CHUNKS, family=partial(qwen, batch=(6, 1024)),
            chunked=_causal_chunks, dtype=BFLOAT16, amp=False),
