@@ -159,7 +159,7 @@ bart = partial(
            "decoder_ffn_dim": 64, "encoder_attention_heads": 2, "decoder_attention_heads": 2},
 )  # fmt: skip
 gpt2 = partial(
-    hugging_face, "GPT2", "LMHeadModel", batch=(2, 512),
+    hugging_face, "GPT2", "LMHeadModel", batch=(1, 512),
     sizes={"n_embd": 512, "n_layer": 6, "n_head": 8},
     small={"n_embd": 32, "n_layer": 2, "n_head": 2},
 )  # fmt: skip
@@ -169,9 +169,9 @@ mistral = partial(
     sizes=_DECODER | {"sliding_window": 256, "vocab_size": 32000},
 )  # fmt: skip
 neox = partial(hugging_face, "GPTNeoX", "ForCausalLM", sizes=_ENCODER, small=_SMALL_ENCODER,
-               batch=(2, 512))  # fmt: skip
+               batch=(1, 512))  # fmt: skip
 opt = partial(
-    hugging_face, "OPT", "ForCausalLM", batch=(2, 512),
+    hugging_face, "OPT", "ForCausalLM", batch=(1, 512),
     sizes={"hidden_size": 512, "ffn_dim": 2048, "num_hidden_layers": 6, "num_attention_heads": 8,
            "word_embed_proj_dim": 512},
     small={"hidden_size": 32, "ffn_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -179,7 +179,7 @@ opt = partial(
 )  # fmt: skip
 qwen = partial(
     hugging_face, "Qwen2", "ForCausalLM", sizes=_DECODER | {"vocab_size": 50000},
-    small=_SMALL_DECODER, batch=(2, 512),
+    small=_SMALL_DECODER, batch=(1, 512),
 )  # fmt: skip
 t5 = partial(
     hugging_face, "T5", "ForConditionalGeneration", batch=(4, 128),
@@ -227,7 +227,7 @@ def torchvision(name: str, tiny: bool, *, batch: int, size: int = 64) -> Model:
 
 
 densenet = partial(torchvision, "densenet121", batch=12)
-mobilenet = partial(torchvision, "mobilenet_v3_large", batch=48)
+mobilenet = partial(torchvision, "mobilenet_v3_large", batch=24)
 
 
 def resnet50(tiny: bool) -> Model:
@@ -240,7 +240,7 @@ def small_gpt(tiny: bool) -> Model:
     """A GPT as nanoGPT has it."""
     vocabulary, width, heads, layers, time = (64, 32, 2, 2, 16) if tiny else (50304, 512, 8, 6, 512)
     made = GPT(vocabulary, width, heads, layers, time)
-    shape = (2, 16) if tiny else (2, time)
+    shape = (2, 16) if tiny else (1, time)
     x, y = tokens(vocabulary, *shape), tokens(vocabulary, *shape)
     return Model(made, lambda run, x, y: run(x, y), (x, y))
 
