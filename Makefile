@@ -31,7 +31,7 @@
 # make memory-prices [PRICES="--only gpt_loss --out out/prices"]   on a GPU, bytes and time that memory
 #              recommendations claim, against the edited program (verification/memory_prices);
 #              --set unfitted other models, to which no rule was fitted; --try by profiler-ext try
-# make memory-peaks [PEAKS="--gpus 4 --minutes 9 --out out/peaks"]   on a GPU, the peaks of forty
+# make memory-peaks [PEAKS="--gpus 4 --jobs 4 --minutes 9"]   on a GPU, the peaks of forty
 #              programs beside the allocator's, and what of them is named; --cases streams, CUDA graphs,
 #              allocators, DDP, FSDP (verification/memory_peaks)
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,

@@ -1,13 +1,14 @@
 """``python -m verification.memory_peaks``: is the peak the allocator's, and what of it is named?
 
-    python -m verification.memory_peaks [--cases] [--only NAME ...] [--gpus N] [--minutes M]
-                                        [--again] [--tiny] [--out DIR]
+    python -m verification.memory_peaks [--cases] [--only NAME ...] [--gpus N] [--jobs N]
+                                        [--minutes M] [--again] [--tiny] [--out DIR]
 
-Each program runs in a process and on a GPU of its own, ``--gpus`` of them side by side. After
-warm-up it takes one step that is not recorded and three that are, with ``memory=True``; of each the
-allocator's own peak is read. DIR has a row in JSON and the session of each, and the table: by how
-much the peak is off, what part of it has a kind, a line or an owner, a line, a module, a reason why
-it lives, and the largest blocks that have none, by what is known of them.
+Each program runs in a process of its own; bytes are measured and no times, so ``--jobs`` of them
+may share a GPU. After warm-up it takes one step that is not recorded and three that are, with
+``memory=True``; of each the allocator's own peak is read. DIR has a row in JSON and the session of
+each, and the table: by how much the peak is off, what part of it has a kind, a line or an owner, a
+line, a module, a reason why it lives, and the largest blocks that have none, by what is known of
+them.
 
 ``--cases`` runs those of allocators and of several devices instead; some need two GPUs. A program
 that has a row in DIR is not run again unless ``--only`` names it; with ``--minutes`` none is
@@ -63,7 +64,8 @@ def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="verification.memory_peaks", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[*BY_NAME])
     parser.add_argument("--cases", action="store_true")
-    parser.add_argument("--gpus", type=int, default=1, help="programs side by side")
+    parser.add_argument("--gpus", type=int, default=1, help="that programs are spread over")
+    parser.add_argument("--jobs", type=int, default=1, help="programs side by side on each GPU")
     parser.add_argument("--minutes", type=float, default=60.0, help="none is started after that")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, on the CPU")
@@ -86,10 +88,10 @@ def _names(program: Program) -> list[str]:
 
 
 def _run_all(chosen: list[Program], options: argparse.Namespace) -> list[Row]:
-    """Those of one GPU side by side, then those of several, one after the other."""
+    """Those of one GPU side by side, then those of several GPUs, one after the other."""
     ends = time.monotonic() + 60 * options.minutes
     free: queue.Queue[int] = queue.Queue()
-    for gpu in range(options.gpus):
+    for gpu in [*range(options.gpus)] * options.jobs:
         free.put(gpu)
 
     def run(program: Program) -> list[Row]:
@@ -100,7 +102,7 @@ def _run_all(chosen: list[Program], options: argparse.Namespace) -> list[Row]:
             free.put(gpu)
 
     alone = [each for each in chosen if each.ranks * each.devices == 1]
-    with ThreadPoolExecutor(options.gpus) as pool:
+    with ThreadPoolExecutor(options.gpus * options.jobs) as pool:
         found = dict(zip((each.name for each in alone), pool.map(run, alone), strict=True))
     for each in chosen:
         if each.name not in found:

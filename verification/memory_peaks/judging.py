@@ -9,7 +9,7 @@ from typing import Any
 
 from profiler_ext.memory.blocks import NEVER, Block, Peak, Timeline, peaks
 from profiler_ext.memory.peak import AliveBlock, StepPeak, peaks_of
-from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.memory import MemoryKind, MemoryRecord, UnusedKind
 from profiler_ext.sessions.merging import load
 
@@ -40,7 +40,8 @@ def row_of(session: Path) -> Row:
         return {"peaks": []}
     timeline = Timeline(record, analysis.recording.trace.events)
     found = zip(peaks(timeline, analysis.steps), peaks_of(analysis), strict=True)
-    rows = [_peak(record, *each) for each in found]
+    steps = {each.number: each for each in analysis.steps}
+    rows = [_peak(record, steps, *each) for each in found]
     of_gpus = [each for each in rows if each["device"] >= 0]
     return {"peaks": of_gpus or rows, "has_history": _has_history(analysis)}
 
@@ -50,8 +51,8 @@ def _has_history(analysis: Analysis) -> bool:
     return record is not None and bool(record.history.device)
 
 
-def _peak(record: MemoryRecord, peak: Peak, described: StepPeak) -> Row:
-    blocks = described.blocks
+def _peak(record: MemoryRecord, steps: Mapping[int, Step], peak: Peak, described: StepPeak) -> Row:
+    blocks, step = described.blocks, steps[described.step]
     unused = None
     if described.unused is not None:
         unused = sum(each.size_bytes for each in described.unused if each.kind not in _OUTSIDE)
@@ -68,11 +69,13 @@ def _peak(record: MemoryRecord, peak: Peak, described: StepPeak) -> Row:
             / max(described.peak_bytes, 1)
             for name, is_known in SHARES.items()
         },
-        "unnamed": [*_unnamed(record, peak, blocks)],
+        "unnamed": [*_unnamed(record, peak, blocks, step)],
     }
 
 
-def _unnamed(record: MemoryRecord, peak: Peak, blocks: Sequence[AliveBlock]) -> Iterator[Row]:
+def _unnamed(
+    record: MemoryRecord, peak: Peak, blocks: Sequence[AliveBlock], step: Step
+) -> Iterator[Row]:
     """Yield groups of blocks of which a goal is missed, by all that is known of them."""
     base = record.base
     asked = {
@@ -86,14 +89,14 @@ def _unnamed(record: MemoryRecord, peak: Peak, blocks: Sequence[AliveBlock]) -> 
     for block, each in zip(raw, blocks, strict=True):
         missing = [name for name in GOALS if not SHARES[name](each)]
         if missing:
-            known = {"missing": ", ".join(missing), **_known(peak, block, each, asked)}
+            known = {"missing": ", ".join(missing), **_known(block, each, step, asked)}
             groups[tuple(known.items())].append(each.size_bytes)
     for own, sizes in sorted(groups.items(), key=lambda each: -sum(each[1])):
         yield {**dict(own), "count": len(sizes), "bytes": sum(sizes)}
 
 
 def _known(
-    peak: Peak, block: Block | None, each: AliveBlock, asked: Mapping[tuple[int, int], int]
+    block: Block | None, each: AliveBlock, step: Step, asked: Mapping[tuple[int, int], int]
 ) -> Row:
     is_older = block is not None and block.is_older
     requested = asked.get((block.device, block.address)) if block and is_older else None
@@ -103,8 +106,8 @@ def _known(
         "requested_bytes": requested,
         "kind": str(each.kind),
         "phase": str(place.phase),
-        "born": "" if block is None else _born(peak, block),
-        "freed": "" if block is None else _freed(peak, block),
+        "born": "" if block is None else _born(block, step),
+        "freed": "" if block is None else _freed(block, step),
         "op": place.aten_op or "",
         "module": place.module or "",
         "line": "" if place.line is None else f"{Path(place.file or '').name}:{place.line}",
@@ -116,22 +119,16 @@ def _known(
     }
 
 
-def _born(peak: Peak, block: Block) -> str:
+def _born(block: Block, step: Step) -> str:
     if block.is_older:
         return "before the recording"
-    return f"{_rounded_ms(peak.time_ns - block.born_ns)} before the peak"
+    return "in this step" if block.born_ns >= step.cpu_start_ns else "in an earlier step"
 
 
-def _freed(peak: Peak, block: Block) -> str:
+def _freed(block: Block, step: Step) -> str:
     if block.freed_ns == NEVER:
         return "not in the recording"
-    return f"{_rounded_ms(block.freed_ns - peak.time_ns)} after the peak"
-
-
-def _rounded_ms(duration_ns: int) -> str:
-    """Blocks that are alike are born within a power of two."""
-    ms = duration_ns / 1e6
-    return f"< {2 ** max(int(ms), 0).bit_length()} ms"
+    return "in this step" if block.freed_ns <= step.cpu_end_ns else "in a later step"
 
 
 # -- against the allocator ------------------------------------------------------------------------
