@@ -16,7 +16,8 @@ ends, then a block that nothing records. Printed are
     python -m benchmarks.memory_price [--device cuda] [--model gpt resnet] [--seconds 120]
                                       [--compiled] [--tiny]
 
-Where the CPU sets the pace, a small ``--batch`` shows the price there.
+Where the CPU sets the pace, a small ``--batch`` shows the price there. Kineto leaves CUPTI attached
+after the first recording, so all sides have it; ``TEARDOWN_CUPTI=1`` detaches it.
 """
 
 from __future__ import annotations
