@@ -29,7 +29,11 @@
 # make fusions [FUSIONS="--only stencil --out out/fusions"]    on a GPU, time steps with a missed fusion
 #              and the same without it, and compare that with what the finding says (verification/fusions)
 # make memory-prices [PRICES="--only gpt_loss --out out/prices"]   on a GPU, bytes and time that memory
-#              recommendations claim, against the edited program (verification/memory_prices)
+#              recommendations claim, against the edited program (verification/memory_prices);
+#              --set unfitted other models, to which no rule was fitted; --try by profiler-ext try
+# make memory-peaks [PEAKS="--gpus 4 --jobs 4 --minutes 9"]   on a GPU, the peaks of forty
+#              programs beside the allocator's, and what of them is named; --cases streams, CUDA graphs,
+#              allocators, DDP, FSDP (verification/memory_peaks)
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
@@ -89,7 +93,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
+.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices memory-peaks mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -173,6 +177,9 @@ fusions:
 
 memory-prices:
 	$(PYTHON) -m verification.memory_prices $(PRICES)
+
+memory-peaks:
+	$(PYTHON) -m verification.memory_peaks $(PEAKS)
 
 mutants: $(TEST_READY)
 	$(RUN) -m verification.mutants $(ROOM) $(MUTANTS)

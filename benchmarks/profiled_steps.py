@@ -4,9 +4,8 @@ All of it is in one process, by turns whose order is swapped each time (``benchm
 
 - ``recordings``: by us and by torch.profiler alone; what a step takes, and what the end of a
   recording takes (torch's export to a file on one side, a session that is saved on the other);
-  what ours adds to a step is told far better by ``benchmarks/recorded_steps.py``;
-- ``memory``: a recorded step with its memory, beside one without, and beside one that nothing
-  records; and a step that nothing records, after a recording with memory and after one without;
+  what ours adds to a step is told far better by ``benchmarks/recorded_steps.py``, and what memory
+  adds by ``benchmarks/memory_price.py``;
 - ``blocks``: short blocks of steps that nothing records, with capture on and off.
 
 A step is told by the wall clock with the device's work included, its middle and the least of a
@@ -24,10 +23,9 @@ import gc
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 from torch.nn import functional
@@ -99,14 +97,13 @@ def of_torch() -> Iterator[None]:
 
 
 @contextmanager
-def of_ours(lines: bool, memory: bool = False) -> Iterator[None]:
+def of_ours(lines: bool) -> Iterator[None]:
     """Record by us, and keep the session.
 
     Args:
         lines: whether the lines of the program are watched.
-        memory: whether what is allocated is recorded.
     """
-    with profiler_ext.profile(lines=lines, memory=memory) as prof:
+    with profiler_ext.profile(lines=lines) as prof:
         yield
     with tempfile.TemporaryDirectory() as folder:
         prof.session.save(folder)
@@ -152,31 +149,6 @@ def recordings(step: Step, options: argparse.Namespace, lines: str) -> list[Figu
         figure_of("the end of a recording, ours: processor", ends[True], "s"),
         figure_of("the end of a recording, torch's: processor", ends[False], "s"),
     ]
-
-
-def memory(step: Step, options: argparse.Namespace) -> list[Figure]:
-    """Compare recordings with memory with those without, and with steps that nothing records.
-
-    Args:
-        step: what runs.
-        options: the command line's.
-    """
-    beside: dict[str, Callable[[], AbstractContextManager[None]]] = {
-        "recorded without": lambda: of_ours(lines=True),
-        "nothing recorded": nullcontext,
-    }
-    figures = []
-    for name, without in beside.items():
-
-        def take(side: str, without: Callable[[], Any] = without) -> Taken:
-            taken = recorded(of_ours(True, memory=True) if side == WITH else without(), step, 9)
-            after = timed(step, options.block)
-            del taken["end"]
-            return taken | {f"{what} of a step after it": each for what, each in after.items()}
-
-        ratios = list(turns(take, time.monotonic() + options.memory))
-        figures += _ratios(f"a step recorded with memory / {name}", ratios)
-    return figures
 
 
 def blocks(step: Step, options: argparse.Namespace) -> list[Figure]:
@@ -256,7 +228,6 @@ def main() -> None:
 def _parts(step: Step, options: argparse.Namespace) -> Iterator[list[Figure]]:
     for lines in options.lines or ["on"]:
         yield recordings(step, options, lines)
-    yield memory(step, options)
     yield blocks(step, options)
 
 
@@ -265,7 +236,6 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add_model(parser)
     parser.add_argument("--recordings", type=float, default=60.0, help="seconds")
-    parser.add_argument("--memory", type=float, default=30.0, help="seconds, twice")
     parser.add_argument("--blocks", type=float, default=30.0, help="seconds")
     parser.add_argument("--steps", type=int, default=15, help="in a recording")
     parser.add_argument("--block", type=int, default=10, help="steps in a block")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench
+from benchmarks import bench, memory_price
 from benchmarks.compare import change, judged
 from benchmarks.figures import Figure, figure_of, read, tell
 from benchmarks.growth import events_up_to, fitted
@@ -125,6 +125,27 @@ def test_each_script_has_a_row_in_the_page() -> None:
 def test_each_script_that_bench_runs_writes_its_figures() -> None:
     texts = {name: (FOLDER / f"{name}.py").read_text() for name in bench.SCRIPTS}
     assert [name for name, text in texts.items() if "add_json(parser)" not in text] == []
+
+
+def test_each_round_of_memory_prices_has_each_side_twice_and_begins_with_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[str] = []
+
+    def take(step: object, side: str, steps: int) -> dict[str, float]:
+        taken.append(side)
+        return {"wall": 1.03 if side == "memory" else 1.0, "issued": 0.2, "after": 1.0, "peak": 7}
+
+    monkeypatch.setattr(memory_price, "take", take)
+    found = list(islice(memory_price.rounds(lambda: None, 10, ends=math.inf), 3))
+    memory, recorded, nothing = memory_price.SIDES
+    assert taken[:6] == [memory, recorded, nothing, nothing, recorded, memory]
+    assert [taken[0], taken[6], taken[12]] == [memory, recorded, nothing]
+    figures = {each.figure: each.value for each in memory_price.figures_of("gpt", found)}
+    assert figures["gpt: a step, with memory / without"] == pytest.approx(1.03)
+    assert figures["gpt: a step, without / unrecorded"] == 1
+    assert figures["gpt: a step after it, with memory / without"] == 1
+    assert figures["gpt: peak, with memory - unrecorded"] == 0
 
 
 def test_a_turn_has_each_side_twice_and_what_grows_steadily_meets_both() -> None:

@@ -11,14 +11,15 @@ from profiler_ext.memory.rules import find
 from profiler_ext.sessions.merging import load
 
 from .programs import TRIALS, Claim, Trial
+from .unfitted import UNFITTED
 
-__all__ = ["claim_of", "claims_of", "is_right", "table"]
+__all__ = ["BY_NAME", "claim_of", "claims_of", "is_right", "table", "tiny_table", "tried_table"]
 
 BYTES = 0.05  # of what is saved
 FACTOR = 1.5
 NOISE = 0.01  # of a step: below that a time cannot be told from none
 Row = dict[str, Any]
-_TRIALS = {each.name: each for each in TRIALS}
+BY_NAME = {each.name: each for each in (*TRIALS, *UNFITTED)}
 
 
 def claims_of(session: Path) -> list[Row]:
@@ -91,7 +92,7 @@ def table(rows: Sequence[Row]) -> str:
     ]
     judged = []
     for row in rows:
-        claim = None if "failure" in row else chosen(_TRIALS[row["name"]], row["claims"])
+        claim = None if "failure" in row else chosen(BY_NAME[row["name"]], row["claims"])
         if claim is None or "edited" not in row:
             lines.append(f"| {row['name']} | {row.get('failure', 'no such claim')} |")
             continue
@@ -120,5 +121,66 @@ def _line(row: Row, claim: Row) -> str:
         f"{extra_ns(row) / 1e6:+.2f}",
         f"{row['as_it_is']['step_ns'] / 1e6:.1f}",
         " and ".join(wrong) + " wrong" if wrong else "yes",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def tiny_table(rows: Sequence[Row]) -> str:
+    """Whether both forms of each trial ran, and their losses."""
+    lines = ["| program | losses as it is | edited | claimed of it, tiny |", "|" + " --- |" * 4]
+    for row in rows:
+        if "failure" in row:
+            lines.append(f"| {row['name']} | {row['failure']} |")
+            continue
+        losses = (", ".join(f"{each:.6g}" for each in own) for own in row["losses"])
+        lines.append(f"| {row['name']} | {' | '.join(losses)} | {', '.join(row['rules'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def tried_table(rows: Sequence[Row]) -> str:
+    """What ``profiler-ext try --memory`` measured of each remedy beside what was claimed."""
+    lines = [
+        "| program | remedy | verdict | peak MB | saved MB, claimed | measured | off | right |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    judged = []
+    for row in rows:
+        if "failure" in row:
+            lines.append(f"| {row['name']} | {row['failure']} |")
+        own = [each for each in row.get("tried", ()) if each["claimed_bytes"] is not None]
+        if not own and "failure" not in row:
+            lines.append(f"| {row['name']} | nothing claimed could be tried |")
+        for each in own:
+            lines.append(_tried_line(row["name"], each))
+            judged += [tried_off(each)] if tried_off(each) is not None else []
+    right = sum(abs(off) <= BYTES for off in judged)
+    return "\n".join([*lines, "", f"{right} of {len(judged)} claims were right."]) + "\n"
+
+
+def tried_off(tried: Row) -> float | None:
+    """By which part of what was saved the claim is off; ``None`` where nothing was measured."""
+    saved = tried_saved_bytes(tried)
+    return (tried["claimed_bytes"] - saved) / abs(saved) if saved else None
+
+
+def tried_saved_bytes(tried: Row) -> int | None:
+    """What a remedy saved: of reserved memory, where that is what it is for."""
+    name = "reserved_bytes" if "expandable_segments" in tried["remedies"] else "peak_bytes"
+    before, after = tried[f"base_{name}"], tried.get(name)
+    return None if before is None or after is None else int(before - after)
+
+
+def _tried_line(name: str, tried: Row) -> str:
+    saved, off = tried_saved_bytes(tried), tried_off(tried)
+    peak = tried["base_peak_bytes"]
+    cells = (
+        name,
+        "+".join(tried["remedies"]),
+        tried["verdict"],
+        "" if peak is None else f"{peak / 1e6:,.0f}",
+        f"{tried['claimed_bytes'] / 1e6:,.0f}",
+        "not measured" if saved is None else f"{saved / 1e6:,.0f}",
+        "" if off is None else f"{100 * off:+.1f}%",
+        "" if off is None else "yes" if abs(off) <= BYTES else "no",
     )
     return f"| {' | '.join(cells)} |"

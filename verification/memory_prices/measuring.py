@@ -5,8 +5,11 @@ from __future__ import annotations
 import fcntl
 import gc
 import json
+import os
 import statistics
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
@@ -18,28 +21,68 @@ import profiler_ext
 from .judging import as_claim, chosen, claims_of
 from .programs import Claim, Step, Trial
 
-__all__ = ["measure"]
+__all__ = ["measure", "run_tiny"]
 
 WARM_UP = 2
 TIMED = 5
 
 
 def measure(trial: Trial, out: Path) -> None:
-    """Write the row of a trial."""
-    path = out / f"{trial.name}.json"
+    """Write the row of a trial; of several ranks the first one writes it."""
+    rank = int(os.environ.get("RANK", "0"))
+    name = f"{trial.name}_rank{rank}" if rank else trial.name
     row: dict[str, Any] = {"name": trial.name}
-    device = (out / "device.lock").open("w")  # one process at a time uses the device
+    # One process at a time uses the device; ranks wait for each other
+    device = (out / f"device{rank}.lock").open("w")
     try:
-        _record(trial, out / trial.name, device)
-        row["claims"] = claims_of(out / trial.name)
-        claim = chosen(trial, row["claims"])
-        if claim is not None:
-            fcntl.flock(device, fcntl.LOCK_EX)
-            row |= _in_turn(trial, as_claim(claim))
+        with _ranks(trial, rank):
+            _record(trial, out / name, device)
+            row["claims"] = claims_of(out / name)
+            claim = chosen(trial, row["claims"])
+            if claim is not None:
+                fcntl.flock(device, fcntl.LOCK_EX)
+                row |= _in_turn(trial, as_claim(claim))
     except Exception as error:
         traceback.print_exc()
         row["failure"] = f"{type(error).__name__}: {error}"[:300]
-    path.write_text(json.dumps(row, indent=1))
+    (out / f"{name}.json").write_text(json.dumps(row, indent=1))
+
+
+@contextmanager
+def _ranks(trial: Trial, rank: int) -> Iterator[None]:
+    if trial.ranks == 1:
+        yield
+        return
+    if torch.cuda.device_count() < trial.ranks:
+        raise RuntimeError(f"it needs {trial.ranks} GPUs")
+    torch.cuda.set_device(rank)
+    torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def run_tiny(trial: Trial) -> dict[str, Any]:
+    """Run both forms of a trial on the CPU, and what judges a recording of the first.
+
+    The allocator of the CPU keeps no peak, so no bytes are compared: the losses are.
+    """
+    profiler_ext.enable()
+    try:
+        step = trial.make(None, True)
+        losses = [[float(step()) for _ in range(2)]]
+        with profiler_ext.profile(memory=True) as prof:
+            step()
+        found = prof.session.memory_recommendations
+        stand_in = Claim(trial.blocks or None, (("chunks", 2), ("larger batch", 4)))
+        step = trial.make(stand_in, True)
+        losses.append([float(step()) for _ in range(2)])
+    except Exception as error:
+        traceback.print_exc()
+        return {"name": trial.name, "failure": f"{type(error).__name__}: {error}"[:300]}
+    finally:
+        profiler_ext.disable()
+        torch.compiler.reset()
+    return {"name": trial.name, "losses": losses, "rules": [each.rule for each in found.ranked]}
 
 
 def _forget() -> None:

@@ -47,6 +47,8 @@ class Trial:
     shapes: bool = False  # recorded with the shapes of eager ops
     environment: tuple[tuple[str, str], ...] = ()  # of the edited program
     steps: int = 3  # recorded
+    ranks: int = 1
+    blocks: str = ""  # modules that ``tiny`` checkpoints, where its own session claims nothing
 
 
 class Block(nn.Module):
@@ -99,9 +101,21 @@ def chunked_loss(head: nn.Module, h: Tensor, y: Tensor, chunks: int) -> Tensor:
 
 def checkpointed(model: nn.Module, pattern: str) -> None:
     """Checkpoint each module whose path fits the claim's, with ``*`` for numbers."""
-    for path, module in model.named_modules():
-        if "".join("*" if part.isdigit() else part for part in _parts(path)) == pattern:
-            module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+    own = [
+        module
+        for path, module in model.named_modules()
+        if "".join("*" if part.isdigit() else part for part in _parts(path)) == pattern
+    ]
+    if not own:
+        raise ValueError(f"no module is {pattern}")
+    for module in own:
+        module.forward = partial(_computed_again, module.forward)
+
+
+def _computed_again(forward: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """A list is copied: DenseNet's grows before the backward."""
+    own = [[*each] if isinstance(each, list) else each for each in args]
+    return checkpoint(forward, *own, use_reentrant=False, **named)
 
 
 def _parts(path: str) -> Iterable[str]:
