@@ -26,6 +26,7 @@ from profiler_ext.kineto.names import (
     cuda_graph_mark,
     is_clock_mark,
     marked_cuda_graph,
+    node_mark,
 )
 from profiler_ext.kineto.recording import packed_capture
 from profiler_ext.records.events import flag_rows
@@ -36,6 +37,7 @@ from profiler_ext.records.recording import (
     captured_graph,
 )
 from profiler_ext.torch_compat import points, process
+from profiler_ext.torch_compat.autograd import last_sequence_nr
 from profiler_ext.torch_compat.captured_nodes import CapturedNodes, nodes_being_captured
 from profiler_ext.torch_compat.patches import installed
 from profiler_ext.torch_compat.profilers import USE
@@ -157,6 +159,7 @@ class CapturedGraphs:
         try:
             if is_own and capture is not None:
                 capture.nodes = nodes_being_captured()
+                self._guard.run(HOOK, _mark_last_node)
                 self._mark(capture, CudaGraphMark.ENDS)
             yield
         finally:
@@ -222,6 +225,14 @@ class CapturedGraphs:
             during |= flag_rows(events.name, is_clock_mark)  # without them no line is known
             trace = cut(recording.trace, during, begin_ns, end_ns)
             _pack(captures, replace(recording, trace=trace, gaps=()))
+
+
+def _mark_last_node() -> None:
+    """Mark the node that autograd made last: a backward of it may be captured in another graph."""
+    last = last_sequence_nr()
+    if last >= 0:
+        with process.recording(node_mark(last)):
+            pass
 
 
 def _pack(captures: Sequence[_Capture], recording: Recording) -> None:
