@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.isolation.hook_protocols import Ends, Ranges
 from profiler_ext.kineto.flow_events import cut
 from profiler_ext.kineto.names import (
     CudaGraphMark,
@@ -64,6 +65,14 @@ class CaptureProfile(Protocol):
         """What was recorded, if anything was."""
 
 
+class Recorder(Protocol):
+    """A profiler of this package."""
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether it records now."""
+
+
 @dataclass(eq=False)
 class _Capture:
     """What is known of one CUDA graph."""
@@ -88,6 +97,7 @@ class CapturedGraphs:
 
     def __init__(self, guard: Guard, new_profile: Callable[[], CaptureProfile]) -> None:
         self.is_wanted = False
+        self._recorders: tuple[Recorder, ...] = ()
         self._guard, self._new_profile = guard, new_profile
         self._numbers = count()
         self._known: WeakKeyDictionary[Any, _Capture] = WeakKeyDictionary()
@@ -101,6 +111,8 @@ class CapturedGraphs:
             (points.CAPTURE_BEGIN, self._begin),
             (points.CAPTURE_END, self._end),
             (points.GRAPHED_CALLABLES, self.together),
+            # From here on, as a program may keep the method: ``replay = graph.replay``.
+            (points.REPLAY, Ranges(self._open_replay)),
         )
         if process.can_record() and all(point.problem() is None for point, _ in hooks):
             self._hooks.enter_context(installed(hooks, self._guard))
@@ -123,6 +135,26 @@ class CapturedGraphs:
         """Return the number of a CUDA graph whose capture was recorded."""
         known = self._known.get(graph)
         return None if known is None or known.nodes is None else known.number
+
+    def watch_replays(self, recorder: Recorder) -> None:
+        """Mark replays while a profiler records."""
+        self._recorders += (recorder,)
+
+    def leave_replays(self, recorder: Recorder) -> None:
+        """Mark them no longer for its sake."""
+        self._recorders = tuple(each for each in self._recorders if each is not recorder)
+
+    def _open_replay(self, graph: Any) -> Ends | None:
+        """Open the mark of a CUDA graph's replay; kept short, as it runs at every replay."""
+        if not self._recorders or not any(each.is_recording for each in self._recorders):
+            return None
+        number = self.number(graph)
+        if number is None:
+            return None
+        event = process.recording(cuda_graph_mark(number, CudaGraphMark.REPLAYS))
+        event.__enter__()
+        ends: Ends = event.__exit__
+        return ends
 
     def replayed_in(
         self, names: Iterable[str]

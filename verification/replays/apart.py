@@ -71,6 +71,7 @@ def _graphed(layers: tuple[nn.Module, ...], x: Tensor, backward: Backward) -> No
         own.of_inputs = of_inputs[at]
         parameters = surfaces[at][1:]
         layer.forward = lambda h, own=own, parameters=parameters: own.apply(h, *parameters)
+        layer._compiled_call_impl = None  # what it compiled is in the graphs
 
 
 def _function(

@@ -102,7 +102,7 @@ def optimizer_of(model: nn.Module, sizes: Sizes) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=sizes.device == "cuda")
 
 
-def inference_of(model: Any, x: Tensor, layers: Any = None) -> Steps:
+def inference_of(model: Any, x: Tensor) -> Steps:
     """Yield a forward, and its replay."""
 
     def step() -> Tensor:
@@ -193,14 +193,17 @@ def optimizer_alone(sizes: Sizes) -> Steps:
                 parameter.grad.zero_()
         model(x).square().mean().backward()
 
+    def update() -> None:
+        optimizer.step()
+
     def step() -> None:
         of_loss()
-        optimizer.step()
+        update()
 
     for _ in range(_WARM_UP):
         step()
     yield step
-    graph = captured(optimizer.step)
+    graph = captured(update)
 
     def replay() -> None:
         of_loss()
@@ -247,9 +250,6 @@ def megatron(sizes: Sizes) -> Steps:
 def compiled_apart(sizes: Sizes) -> Steps:
     """Compiled layers with a backward apart: their artifact is one, their layers are not."""
 
-    def graphed(layers: tuple[nn.Module, ...], x: Tensor) -> None:
-        graphed_as_transformer_engine(layers, x)
-
     model, x = model_of(sizes)
     for layer in model.layers:
         layer.compile(dynamic=False)
@@ -260,7 +260,7 @@ def compiled_apart(sizes: Sizes) -> Steps:
         return torch.autograd.grad(model(x).square().mean(), parameters)
 
     yield step
-    graphed((*model.layers,), x)
+    graphed_as_transformer_engine((*model.layers,), x)
     yield step
 
 
@@ -382,16 +382,17 @@ def user_triton(sizes: Sizes) -> Steps:
 class CapturingModule(nn.Module):
     """LeanRL's mechanism, as tensordict does it: warm-ups, then a capture, then replays."""
 
-    def __init__(self, function: Step, warm_up: int = 2) -> None:
+    def __init__(self, function: Step, warm_up: int) -> None:
         super().__init__()
         self.function, self.left, self.graph = function, warm_up, None
 
     def forward(self) -> None:
         if self.left:
             self.left -= 1
-            warmed_up(self.function)
+            self.function()
             return
         if self.graph is None:
+            warmed_up(self.function)
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 self.function()
@@ -423,13 +424,11 @@ def update_of(sizes: Sizes, is_compiled: bool) -> Callable[[], Tensor]:
 
 
 def leanrl(sizes: Sizes, is_compiled: bool) -> Steps:
-    update = update_of(sizes, is_compiled)
-    for _ in range(_WARM_UP):
-        update()
-    yield update
-    module = CapturingModule(update)
+    module = CapturingModule(update_of(sizes, is_compiled), warm_up=1000)
     for _ in range(_WARM_UP):
         module()
+    yield module
+    module.left = 0
     yield module
 
 
