@@ -2,8 +2,8 @@
 
 A replay shows no operators. So the capture is recorded as a step is: its launch calls run nothing,
 but each becomes a node, and the replay runs the nodes. CUPTI stays attached after it, as after any
-profile. Captures of one ``make_graphed_callables`` are one recording, as a backward's lines are
-those of its forward.
+profile. Captures of one ``make_graphed_callables`` are one recording, as to begin one takes 60 ms;
+a backward that is captured apart finds its forward by the last node that each capture marks.
 """
 
 from __future__ import annotations

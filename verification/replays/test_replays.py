@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import profiler_ext
 from tests.compiling import fresh_torch
 from verification.flaws.programs.program import Sizes
 from verification.replays.decoding import own_rate
 from verification.replays.decoding import table as table_of_decoding
 from verification.replays.judging import Kernel, Part, judge, table
+from verification.replays.measuring import measure
 from verification.replays.programs import PROGRAMS, SkippedError
 from verification.replays.simulating import simulated
 
@@ -117,6 +122,18 @@ def test_a_program_runs_as_it_launches_and_as_it_replays(name: str) -> None:
 @pytest.mark.parametrize("name", SLOW)
 def test_a_program_that_compiles_runs_both_ways(name: str) -> None:
     run_both_ways(name)
+
+
+@pytest.mark.whole
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="lines need Python 3.12")
+def test_a_backward_that_is_captured_apart_has_the_lines_of_its_forward(tmp_path: Path) -> None:
+    measure("transformer_engine", True, tmp_path)
+    profiler_ext.disable()
+    row = json.loads((tmp_path / "transformer_engine.json").read_text())
+    own = row["verdict"]
+    assert own["wrong"] == 0 and own["gaps_ns"] == {}
+    assert set(own["right_ns"].values()) == {own["judged_ns"]}
 
 
 def test_the_rate_of_a_loop_is_of_its_steps_without_prompts() -> None:
