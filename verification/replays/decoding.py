@@ -1,6 +1,6 @@
 """``python -m verification.replays.decoding``: step kinds and tokens a second of ``generate()``.
 
-    python -m verification.replays.decoding [--only NAME ...] [--device cuda] [--out DIR]
+    python -m verification.replays.decoding [--only NAME ...] [--device cuda] [--again] [--out DIR]
 
 Small Llamas of transformers with random weights: decoding with a dynamic and with a static cache,
 which transformers compiles, and speculative decoding with a draft model. A streamer times the loop
@@ -27,15 +27,19 @@ __all__ = ["figure_of", "own_rate", "table"]
 
 NAMES = ("dynamic_cache", "static_cache", "speculative")
 GENERATES = {"dynamic_cache": "decode", "static_cache": "decode", "speculative": "speculative"}
-TIMEOUT_S = 290
+TIMEOUT_S = 590
 FACTOR = 1.1
 _SKIPPED = 40
+_RECORDED, _TIMED = 8, 10
+_LONG = 8
 _CALLS = 4
 _SETTLED = 2
 """The generations that warm up: caches are made, and code is compiled."""
 Row = dict[str, Any]
 Noted = list[list[tuple[float, int]]]
 """Of each generation, when tokens came, and how many."""
+Steps = list[tuple[float, int]]
+"""How long each took, and how many tokens came."""
 
 
 class Clock:
@@ -86,22 +90,34 @@ def _models(device: str) -> tuple[Any, Any, Any]:
 
     torch.manual_seed(0)
     width = 1024 if device == "cuda" else 64
-    model, draft = llama(8), llama(2)
+    layers, drafting = (8, 2) if device == "cuda" else (2, 1)
+    model, draft = llama(layers), llama(drafting)
     with torch.no_grad():  # later layers change little, so some of what is drafted is accepted
-        for layer in model.model.layers[2:]:
+        for layer in model.model.layers[drafting:]:
             layer.mlp.down_proj.weight.mul_(0.3)
             layer.self_attn.o_proj.weight.mul_(0.3)
     draft.load_state_dict(model.state_dict(), strict=False)
     return model, draft, torch.randint(3, 1024, (1, 24), device=device)
 
 
-def own_rate(noted: Noted, steps: slice = slice(None)) -> tuple[float, float]:
-    """Return tokens a second of steps by the program's clock, and tokens a step."""
+def steps_of(noted: Noted) -> list[tuple[float, int]]:
+    """Return how long each step took by the program's clock, and its tokens."""
     # What follows the prompt itself and what its prefill gave are the steps.
-    took = [(b[0] - a[0], b[1]) for own in noted for a, b in pairwise(own[1:])][steps]
-    return fmean(tokens for _, tokens in took) / median(ran_s for ran_s, _ in took), fmean(
-        tokens for _, tokens in took
-    )
+    return [(b[0] - a[0], b[1]) for own in noted for a, b in pairwise(own[1:])]
+
+
+def before_recording(steps: Steps) -> Steps:
+    """Return the last steps before the recording, whose end takes as long as many steps."""
+    usual_s = median(ran_s for ran_s, _ in steps)
+    ends = [at for at, (ran_s, _) in enumerate(steps) if ran_s > _LONG * usual_s]
+    end = max(0, ends[-1] - _RECORDED) if ends else len(steps)
+    return steps[max(0, end - _TIMED) : end]
+
+
+def own_rate(steps: Steps) -> tuple[float, float]:
+    """Return tokens a second of steps, and tokens a step."""
+    tokens = fmean(tokens for _, tokens in steps)
+    return tokens / median(ran_s for ran_s, _ in steps), tokens
 
 
 def figure_of(session: Path) -> Row:
@@ -128,8 +144,9 @@ def _run(name: str, device: str, out: Path) -> Row:
         [sys.executable, *own, "--noted", str(alone)],
         [sys.executable, *recorded, "-o", str(session), *own, "--noted", str(same)],
     )
-    row: Row = {"name": name}
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str((out / "cache").resolve())}
+    if device == "cpu":
+        environment["OMP_NUM_THREADS"] = "1"  # small models wait for one another's threads
     with (out / f"{name}.log").open("w") as log:
         for command in commands:
             try:
@@ -137,12 +154,15 @@ def _run(name: str, device: str, out: Path) -> Row:
                     command, stdout=log, stderr=log, env=environment, check=True, timeout=TIMEOUT_S
                 )
             except (subprocess.SubprocessError, OSError) as error:
-                return {**row, "failure": f"{type(error).__name__}: see {log.name}"}
-    alone_rate, _ = own_rate(json.loads(alone.read_text())[_SETTLED:])
-    noted: Noted = json.loads(same.read_text())
-    own_figures = own_rate(noted, slice(_SKIPPED // 2, _SKIPPED - len(noted)))
-    figures = dict(zip(("own_rate", "own_tokens"), own_figures, strict=True))
-    return {**row, **figures, "alone_rate": alone_rate, **figure_of(session)}
+                return {"name": name, "failure": f"{type(error).__name__}: see {log.name}"}
+    return _read(name, out)
+
+
+def _read(name: str, out: Path) -> Row:
+    alone, same = (json.loads((out / f"{name}.{e}.json").read_text()) for e in ("alone", "same"))
+    own, own_tokens = own_rate(before_recording(steps_of(same)))
+    figures = {"own_rate": own, "own_tokens": own_tokens, **figure_of(out / name)}
+    return {"name": name, "alone_rate": own_rate(steps_of(alone[_SETTLED:]))[0], **figures}
 
 
 def table(rows: list[Row]) -> str:
@@ -188,6 +208,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="verification.replays.decoding", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", default=NAMES, choices=NAMES)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--again", action="store_true", help="read what a run left in DIR")
     parser.add_argument("--out", type=Path, default=Path("out/decoding"))
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--noted", type=Path, help=argparse.SUPPRESS)
@@ -196,7 +217,10 @@ def main() -> int:
         generate(options.serve, options.device, options.noted)
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
-    rows = [_run(name, options.device, options.out) for name in options.only]
+    rows = [
+        _read(name, options.out) if options.again else _run(name, options.device, options.out)
+        for name in options.only
+    ]
     (options.out / "decoding.json").write_text(json.dumps(rows, indent=1))
     (options.out / "decoding.md").write_text(table(rows))
     print(table(rows))

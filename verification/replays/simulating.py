@@ -45,6 +45,8 @@ _LAUNCH_NOTHING = frozenset(
         *("transpose", "unbind", "unsqueeze", "view", "_local_scalar_dense", "_unsafe_view"),
     )
 )
+_PRODUCTS = frozenset({"aten::addmm", "aten::mm", "aten::bmm"})
+"""A GPU runs them without what the CPU does within."""
 Json = dict[str, Any]
 
 
@@ -125,8 +127,13 @@ def _launching(events: Sequence[Json]) -> list[Json]:
     ops = [each for each in events if each.get("cat") == "cpu_op" and each["ph"] == "X"]
     ops = [e for e in ops if e["name"].startswith("aten::") and e["name"] not in _LAUNCH_NOTHING]
     ops.sort(key=lambda each: (each["tid"], each["ts"], -each["dur"]))
-    inner = zip(ops, [*ops[1:], None], strict=False)
-    leaves = [op for op, after in inner if after is None or not _holds(op, after)]
+    leaves: list[Json] = []
+    for op in ops:
+        if leaves and _holds(leaves[-1], op):
+            if leaves[-1]["name"] in _PRODUCTS:
+                continue
+            leaves.pop()
+        leaves.append(op)
     return sorted(leaves, key=lambda each: float(each["ts"]))
 
 

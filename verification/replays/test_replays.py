@@ -12,7 +12,7 @@ import pytest
 import profiler_ext
 from tests.compiling import fresh_torch
 from verification.flaws.programs.program import Sizes
-from verification.replays.decoding import own_rate
+from verification.replays.decoding import before_recording, own_rate, steps_of
 from verification.replays.decoding import table as table_of_decoding
 from verification.replays.judging import Kernel, Part, judge, table
 from verification.replays.measuring import measure
@@ -137,10 +137,13 @@ def test_a_backward_that_is_captured_apart_has_the_lines_of_its_forward(tmp_path
 
 
 def test_the_rate_of_a_loop_is_of_its_steps_without_prompts() -> None:
-    slow = [(float(at), 1) for at in range(4)]
-    settled = [(0.0, 24), (1.0, 1), (1.5, 2), (2.0, 4)]  # a prompt, its prefill, two rounds
-    assert own_rate([settled]) == own_rate([slow, settled], slice(2, 4)) == (6.0, 3.0)
-    assert own_rate([slow]) == (1.0, 1.0)
+    noted = [[(0.0, 24), (1.0, 1), (1.5, 2), (2.0, 4)]]  # a prompt, its prefill, two rounds
+    steps = steps_of(noted)
+    assert steps == [(0.5, 2), (0.5, 4)]
+    assert own_rate(steps) == (6.0, 3.0)
+    assert before_recording(steps) == steps
+    recorded = [(0.6, 1)] * 8
+    assert before_recording([*steps, *recorded, (9.0, 1), (0.4, 1)]) == steps
     row: dict[str, Any] = {
         "name": "speculative",
         "kinds": ["speculative"],

@@ -21,6 +21,7 @@ from itertools import accumulate, combinations
 import numpy as np
 
 from profiler_ext.attribution.positions import WatchClock, watch_clock
+from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.kineto import names
 from profiler_ext.records.events import (
     Codes,
@@ -121,17 +122,15 @@ def _bounds(events: Events, forward: Ints) -> tuple[dict[Thread, int], dict[Thre
     is_mark = flag_rows(events.name, lambda name: names.marked_node(name) is not None)
     marked: dict[Thread, int] = {}
     for row in np.flatnonzero(is_mark).tolist():
-        thread, number = events.threads[events.thread[row]], names.marked_node(events.name[row])
-        marked[thread] = max(marked.get(thread, 0), number or 0)
+        thread, node = events.threads[events.thread[row]], names.marked_node(events.name[row])
+        marked[thread] = max(marked.get(thread, 0), node or 0)
     return first, last | marked
 
 
-def _can_have_made(
-    events: Events, last: Mapping[Thread, int]
-) -> np.ndarray[int, np.dtype[np.bool_]]:
+def _can_have_made(events: Events, last: Mapping[Thread, int]) -> Flags:
     limit = np.array([last.get(each, _NOWHERE) for each in events.threads], dtype=np.int64)
-    numbers = events.sequence_number.filled(0)
-    return numbers <= limit[events.thread] if len(limit) else numbers < 0
+    flags: Flags = events.sequence_number.filled(0) <= limit[events.thread]
+    return flags
 
 
 def _together(parts: Sequence[_Part]) -> Recording:
@@ -205,12 +204,12 @@ def _joined_events(parts: Sequence[_Part], modules: Sequence[int]) -> Events:
         return np.concatenate([getattr(each, name) for each in every])
 
     def masked(name: str) -> MaskedInts:
-        return np.ma.concatenate([getattr(each, name) for each in every])
+        return _concatenated([getattr(each, name) for each in every])
 
     def own(name: str) -> MaskedInts:
         columns = [getattr(each, name) for each in every]
         sizes = (1 + int(each.filled(0).max(initial=0)) for each in columns)
-        return np.ma.concatenate(
+        return _concatenated(
             [each + at for each, at in zip(columns, accumulate(sizes, initial=0), strict=False)]
         )
 
@@ -228,13 +227,18 @@ def _joined_events(parts: Sequence[_Part], modules: Sequence[int]) -> Events:
         duration_ns=column("duration_ns"),
         correlation=own("correlation"),
         external_id=own("external_id"),
-        sequence_number=np.ma.concatenate([_numbers(part) for part in parts]),
+        sequence_number=_concatenated([_numbers(part) for part in parts]),
         fwd_thread_id=masked("fwd_thread_id"),
         device=masked("device"),
         stream=masked("stream"),
         bytes_moved=masked("bytes_moved"),
         launch_shape=_interned(each.launch_shape for each in every),
     )
+
+
+def _concatenated(columns: Sequence[MaskedInts]) -> MaskedInts:
+    mask = np.concatenate([np.ma.getmaskarray(each) for each in columns])
+    return np.ma.MaskedArray(np.concatenate([each.data for each in columns]), mask=mask)
 
 
 def _numbers(part: _Part) -> MaskedInts:
