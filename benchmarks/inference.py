@@ -194,9 +194,8 @@ main()
 def throughput(options: argparse.Namespace, cache: Path) -> list[Figure]:
     """Return throughput with capture by that without, and what replays leave in memory."""
     with ExitStack() as stack:
-        both = {
-            side: stack.enter_context(decoder(options, side, cache)) for side in (WITH, WITHOUT)
-        }
+        sides = (WITH, WITHOUT)
+        both = {side: stack.enter_context(decoder(options, side, cache)) for side in sides}
         before = {side: own.ask(_MEMORY) for side, own in both.items()}
         taken: dict[str, dict[str, list[float]]] = {side: {} for side in both}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 __all__ = ["Kernel", "Verdict", "judge", "table"]
@@ -53,40 +53,36 @@ def judge(truth: Sequence[Kernel], steps: Iterable[Sequence[Kernel]], has_branch
     name and grid ran another number of times, nothing says which is which.
     """
     told = _by_kind(truth)
-    right: Counter[str] = Counter()
-    gaps: Counter[str] = Counter()
-    judged_ns = wrong = unmatched = unmatched_ns = 0
-    kernels = set()
+    right, gaps = Counter[str](), Counter[str]()
+    own = Verdict(0, 0, {}, 0, {}, 0, 0)
     for step in steps:
-        kernels.add(sum(each.is_replayed for each in step))
-        for kind, ran in _by_kind(step).items():
-            expected = told.get(kind, [])
-            if has_branches:
-                expected = _nearest(expected, ran)
-            for at, kernel in enumerate(ran):
-                if not kernel.is_replayed:
-                    continue
-                if kernel.gap:
-                    gaps[kernel.gap] += kernel.duration_ns
-                if len(expected) != len(ran) or expected[at].gap:
-                    unmatched += 1
-                    unmatched_ns += kernel.duration_ns
-                    continue
-                judged_ns += kernel.duration_ns
-                fits = {what: _has_same(what, kernel, expected[at]) for what in WHAT}
-                right.update({what: kernel.duration_ns for what in WHAT if fits[what]})
-                wrong += not kernel.gap and not all(fits.values())
-    return asdict(
-        Verdict(
-            max(kernels, default=0),
-            judged_ns,
-            {what: right[what] for what in WHAT},
-            wrong,
-            dict(sorted(gaps.items())),
-            unmatched,
-            unmatched_ns,
-        )
-    )
+        own = replace(own, kernels=max(own.kernels, sum(each.is_replayed for each in step)))
+        for kernel, expected in _pairs(told, step, has_branches):
+            ns = kernel.duration_ns
+            gaps.update({kernel.gap: ns} if kernel.gap else {})
+            if expected is None:
+                own = replace(own, unmatched=own.unmatched + 1, unmatched_ns=own.unmatched_ns + ns)
+                continue
+            fits = {what: _has_same(what, kernel, expected) for what in WHAT}
+            right.update({what: ns for what in WHAT if fits[what]})
+            is_wrong = not kernel.gap and not all(fits.values())
+            own = replace(own, judged_ns=own.judged_ns + ns, wrong=own.wrong + is_wrong)
+    right_ns = {what: right[what] for what in WHAT}
+    return asdict(replace(own, right_ns=right_ns, gaps_ns=dict(sorted(gaps.items()))))
+
+
+def _pairs(
+    told: Mapping[tuple[str, str], list[Kernel]], step: Sequence[Kernel], has_branches: bool
+) -> Iterator[tuple[Kernel, Kernel | None]]:
+    """Yield the replayed kernels of a step, each with its counterpart, if it has one."""
+    for kind, ran in _by_kind(step).items():
+        expected = told.get(kind, [])
+        if has_branches:
+            expected = _nearest(expected, ran)
+        for at, kernel in enumerate(ran):
+            is_known = len(expected) == len(ran) and not expected[at].gap
+            if kernel.is_replayed:
+                yield kernel, expected[at] if is_known else None
 
 
 def _has_same(what: str, kernel: Kernel, expected: Kernel) -> bool:

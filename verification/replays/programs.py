@@ -4,7 +4,8 @@ A program is a generator. It yields its step as it is launched, and once that wa
 replays it: both run the same kernels. So that each program captures as its users do, it is written
 with torch's own functions; without a GPU these are those of ``simulating``.
 
-``tensordict_module`` needs tensordict, which is one wheel without libraries.
+``tensordict_module`` needs the wheels tensordict, pyvers, orjson, cloudpickle, importlib_metadata
+and zipp, which can be carried to a machine without a network.
 """
 
 from __future__ import annotations

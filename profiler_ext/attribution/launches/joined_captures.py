@@ -229,9 +229,7 @@ def _joined_events(parts: Sequence[_Part], modules: Sequence[int]) -> Events:
         external_id=own("external_id"),
         sequence_number=_concatenated([_numbers(part) for part in parts]),
         fwd_thread_id=masked("fwd_thread_id"),
-        device=masked("device"),
-        stream=masked("stream"),
-        bytes_moved=masked("bytes_moved"),
+        **{name: masked(name) for name in ("device", "stream", "bytes_moved")},
         launch_shape=_interned(each.launch_shape for each in every),
     )
 
