@@ -34,6 +34,9 @@
 # make memory-peaks [PEAKS="--gpus 4 --jobs 4 --minutes 9"]   on a GPU, the peaks of forty
 #              programs beside the allocator's, and what of them is named; --cases streams, CUDA graphs,
 #              allocators, DDP, FSDP (verification/memory_peaks)
+# make replays [REPLAYS="--only training --out out/replays"]   on a GPU, kernels that a program's own CUDA
+#              graphs replay, against the same step without a graph (verification/replays);
+#              with --tiny on the CPU, where captures are real and launches are simulated
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
@@ -93,7 +96,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices memory-peaks mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
+.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices memory-peaks replays mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -180,6 +183,9 @@ memory-prices:
 
 memory-peaks:
 	$(PYTHON) -m verification.memory_peaks $(PEAKS)
+
+replays:
+	$(PYTHON) -m verification.replays $(REPLAYS)
 
 mutants: $(TEST_READY)
 	$(RUN) -m verification.mutants $(ROOM) $(MUTANTS)

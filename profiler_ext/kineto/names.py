@@ -41,6 +41,7 @@ _CALL_MARK = re.compile(
 )
 _OWNERS_MARK = re.compile(r"profiler_ext: owners (\d{1,9})", re.ASCII)
 _CLOCK_MARK = re.compile(r"profiler_ext: clock (\d{1,18})", re.ASCII)
+_NODE_MARK = re.compile(r"profiler_ext: last autograd node (\d{1,18})", re.ASCII)
 _CUDA_GRAPH_MARK = re.compile(
     r"profiler_ext: cuda graph (?P<number>\d{1,9}) (?P<what>begins|ends|replays)", re.ASCII
 )
@@ -229,8 +230,8 @@ def clock_mark(number: int) -> str:
 
 
 def is_clock_mark(name: str) -> bool:
-    """Tell whether an event is a clock mark, or that of owners of memory or of a CUDA graph."""
-    marks = (_CLOCK_MARK, _OWNERS_MARK, _CUDA_GRAPH_MARK)
+    """Tell whether an event is a clock mark, or another one of this package's."""
+    marks = (_CLOCK_MARK, _OWNERS_MARK, _CUDA_GRAPH_MARK, _NODE_MARK)
     return any(mark.fullmatch(name) is not None for mark in marks)
 
 
@@ -251,6 +252,17 @@ def marked_cuda_graph(name: str, what: CudaGraphMark) -> int | None:
     """Return the number of the CUDA graph in such a mark, ``None`` for any other event."""
     match = _CUDA_GRAPH_MARK.fullmatch(name)
     return int(match["number"]) if match is not None and match["what"] == what else None
+
+
+def node_mark(number: int) -> str:
+    """Return the name of a mark of the autograd node that a thread made last."""
+    return f"profiler_ext: last autograd node {number}"
+
+
+def marked_node(name: str) -> int | None:
+    """Return the number of the node in such a mark, ``None`` for any other event."""
+    number = _first(_NODE_MARK, name)
+    return None if number is None else int(number)
 
 
 def owners_mark(number: int) -> str:
@@ -278,6 +290,14 @@ def marked_graph(name: str) -> int | None:
 def marked_module(name: str) -> int | None:
     """Return the number of the module in such a mark, ``None`` where there is none."""
     return _marked_number(name, "module")
+
+
+def moved_mark(name: str, offset: int) -> str:
+    """Return the name of an event whose module, if it marks one, has another number."""
+    module, copies = marked_module(name), marked_copies(name)
+    if module is None:
+        return name
+    return call_mark(marked_graph(name), module + offset, copies) or name
 
 
 def marked_copies(name: str) -> tuple[tuple[str, int], ...]:

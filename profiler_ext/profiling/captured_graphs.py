@@ -2,8 +2,8 @@
 
 A replay shows no operators. So the capture is recorded as a step is: its launch calls run nothing,
 but each becomes a node, and the replay runs the nodes. CUPTI stays attached after it, as after any
-profile. Captures of one ``make_graphed_callables`` are one recording, as a backward's lines are
-those of its forward.
+profile. Captures of one ``make_graphed_callables`` are one recording, as to begin one takes 60 ms;
+a backward that is captured apart finds its forward by the last node that each capture marks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.isolation.hook_protocols import Ends, Ranges
 from profiler_ext.kineto.flow_events import cut
 from profiler_ext.kineto.names import (
     CudaGraphMark,
     cuda_graph_mark,
     is_clock_mark,
     marked_cuda_graph,
+    node_mark,
 )
 from profiler_ext.kineto.recording import packed_capture
 from profiler_ext.records.events import flag_rows
@@ -36,6 +38,7 @@ from profiler_ext.records.recording import (
     captured_graph,
 )
 from profiler_ext.torch_compat import points, process
+from profiler_ext.torch_compat.autograd import last_sequence_nr
 from profiler_ext.torch_compat.captured_nodes import CapturedNodes, nodes_being_captured
 from profiler_ext.torch_compat.patches import installed
 from profiler_ext.torch_compat.profilers import USE
@@ -62,6 +65,14 @@ class CaptureProfile(Protocol):
         """What was recorded, if anything was."""
 
 
+class Recorder(Protocol):
+    """A profiler of this package."""
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether it records now."""
+
+
 @dataclass(eq=False)
 class _Capture:
     """What is known of one CUDA graph."""
@@ -86,6 +97,7 @@ class CapturedGraphs:
 
     def __init__(self, guard: Guard, new_profile: Callable[[], CaptureProfile]) -> None:
         self.is_wanted = False
+        self._recorders: tuple[Recorder, ...] = ()
         self._guard, self._new_profile = guard, new_profile
         self._numbers = count()
         self._known: WeakKeyDictionary[Any, _Capture] = WeakKeyDictionary()
@@ -99,6 +111,8 @@ class CapturedGraphs:
             (points.CAPTURE_BEGIN, self._begin),
             (points.CAPTURE_END, self._end),
             (points.GRAPHED_CALLABLES, self.together),
+            # From here on, as a program may keep the method: ``replay = graph.replay``.
+            (points.REPLAY, Ranges(self._open_replay)),
         )
         if process.can_record() and all(point.problem() is None for point, _ in hooks):
             self._hooks.enter_context(installed(hooks, self._guard))
@@ -121,6 +135,26 @@ class CapturedGraphs:
         """Return the number of a CUDA graph whose capture was recorded."""
         known = self._known.get(graph)
         return None if known is None or known.nodes is None else known.number
+
+    def watch_replays(self, recorder: Recorder) -> None:
+        """Mark replays while a profiler records."""
+        self._recorders += (recorder,)
+
+    def leave_replays(self, recorder: Recorder) -> None:
+        """Mark them no longer for its sake."""
+        self._recorders = tuple(each for each in self._recorders if each is not recorder)
+
+    def _open_replay(self, graph: Any) -> Ends | None:
+        """Open the mark of a CUDA graph's replay; kept short, as it runs at every replay."""
+        if not self._recorders or not any(each.is_recording for each in self._recorders):
+            return None
+        number = self.number(graph)
+        if number is None:
+            return None
+        event = process.recording(cuda_graph_mark(number, CudaGraphMark.REPLAYS))
+        event.__enter__()
+        ends: Ends = event.__exit__
+        return ends
 
     def replayed_in(
         self, names: Iterable[str]
@@ -157,6 +191,7 @@ class CapturedGraphs:
         try:
             if is_own and capture is not None:
                 capture.nodes = nodes_being_captured()
+                self._guard.run(HOOK, _mark_last_node)
                 self._mark(capture, CudaGraphMark.ENDS)
             yield
         finally:
@@ -222,6 +257,14 @@ class CapturedGraphs:
             during |= flag_rows(events.name, is_clock_mark)  # without them no line is known
             trace = cut(recording.trace, during, begin_ns, end_ns)
             _pack(captures, replace(recording, trace=trace, gaps=()))
+
+
+def _mark_last_node() -> None:
+    """Mark the node that autograd made last: a backward of it may be captured in another graph."""
+    last = last_sequence_nr()
+    if last >= 0:
+        with process.recording(node_mark(last)):
+            pass
 
 
 def _pack(captures: Sequence[_Capture], recording: Recording) -> None:

@@ -24,8 +24,6 @@ from profiler_ext.errors import (
     UsageError,
 )
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.isolation.hook_protocols import Ends, Ranges
-from profiler_ext.kineto.names import CudaGraphMark, cuda_graph_mark
 from profiler_ext.kineto.recording import with_valid_utf8
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.assembly import (
@@ -57,8 +55,7 @@ from profiler_ext.records.recording import (
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.session_tables import SessionExplanations
 from profiler_ext.source_paths import user_roots
-from profiler_ext.torch_compat import points, process, profilers
-from profiler_ext.torch_compat.patches import Patch
+from profiler_ext.torch_compat import process, profilers
 from profiler_ext.torch_compat.process import live_artifacts
 
 if TYPE_CHECKING:
@@ -234,7 +231,6 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         guard = setup_guard.run("enable", _guard) or setup_guard
         self._unrecorded = guard.run("steps", UnrecordedSteps)
         self._called_modules = guard.run("called modules", CalledModules, switch, guard, self)
-        self._replays = Patch(points.REPLAY, Ranges(self._open_replay), guard)
         self._chooses_config = "experimental_config" not in torch_options
         if self._chooses_config:
             config = guard.run(THREADS, process.threads_config, are_all=not memory)
@@ -303,8 +299,8 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         """Mark the calls of compiled graphs from here on."""
         if self._called_modules is not None:
             self._called_modules.watch()
-        if points.REPLAY.problem() is None:
-            self._replays.install()
+        if (captured := switch.captured_graphs()) is not None:
+            captured.watch_replays(self)
 
     def start_trace(self) -> None:
         """Start to record, if it was prepared; keep everything that can run."""
@@ -346,20 +342,10 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         """Remove the hooks."""
         self._guard.run(MEMORY, self._memory.leave)
         self._guard.run(GRAPHS, self._release)
-        self._replays.remove()
+        if (captured := switch.captured_graphs()) is not None:
+            captured.leave_replays(self)
         if self._called_modules is not None:
             self._called_modules.leave()
-
-    def _open_replay(self, graph: Any) -> Ends | None:
-        """Open the mark of a CUDA graph's replay; kept short, as it runs at every replay."""
-        captured = switch.captured_graphs() if self.is_recording else None
-        number = None if captured is None else captured.number(graph)
-        if number is None:
-            return None
-        event = process.recording(cuda_graph_mark(number, CudaGraphMark.REPLAYS))
-        event.__enter__()
-        ends: Ends = event.__exit__
-        return ends
 
     def _on_cycle_end(self, _: torch.profiler.profile) -> None:
         """Make a session; exceptions of the program's callback are its own."""

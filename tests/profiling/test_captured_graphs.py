@@ -10,7 +10,12 @@ import torch
 from torch.cuda import graphs
 
 import profiler_ext
-from profiler_ext.kineto.names import marked_moment
+from profiler_ext.kineto.names import (
+    CudaGraphMark,
+    marked_cuda_graph,
+    marked_moment,
+    marked_node,
+)
 from profiler_ext.kineto.recording import unpacked_capture
 from profiler_ext.profiling import captured_graphs, switch
 from profiler_ext.records.recording import GraphNode, Recording
@@ -81,6 +86,38 @@ def test_a_session_has_the_graphs_that_it_replays_with_their_captures() -> None:
     named = [set(unpacked_capture(each).trace.events.name.strings) for each in recording.captures]
     assert all("aten::cos" in names and "aten::neg" not in names for names in named)
     del unused
+
+
+@pytest.mark.usefixtures("capture")
+def test_a_replay_through_a_method_that_the_program_kept_is_seen() -> None:
+    graph = _captured()
+    replay = graph.replay
+    with profiler_ext.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        replay()
+    replay()
+    recording = profile.session.recording
+    assert [each.number for each in recording.cuda_graphs] == [0]
+    marks = [marked_cuda_graph(name, CudaGraphMark.REPLAYS) for name in _names(recording)]
+    assert marks.count(0) == 1
+
+
+@pytest.mark.usefixtures("capture")
+def test_a_capture_marks_the_last_node_that_autograd_made() -> None:
+    """What is captured later may differentiate it."""
+    graph = _Graph()
+    graph.capture_begin()
+    made = torch.ones(2, requires_grad=True) * 2
+    made.detach()
+    graph.capture_end()
+    assert made.grad_fn is not None
+    (capture,) = _session(graph).captures
+    nodes = [marked_node(name) for name in _names(unpacked_capture(capture))]
+    assert [node for node in nodes if node is not None] == [made.grad_fn._sequence_nr()]
+
+
+def _names(recording: Recording) -> list[str]:
+    events = recording.trace.events
+    return [events.name[row] for row in range(len(events))]
 
 
 @pytest.mark.usefixtures("capture")

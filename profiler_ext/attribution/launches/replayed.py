@@ -2,6 +2,7 @@
 
 While a graph is captured each launch call becomes a node. So the recording of the capture, with its
 nodes as launches, is attributed as any other, and each replayed launch has the place of its node.
+Recordings of a forward and of its backward are attributed as one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, pairwise, takewhile
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ import numpy as np
 
 from profiler_ext.attribution.enclosing import EnclosingRanges
 from profiler_ext.attribution.launches import compiled
+from profiler_ext.attribution.launches.joined_captures import joined
 from profiler_ext.attribution.launches.launch_table import LaunchAttribution, LaunchTable
 from profiler_ext.attribution.launches.node_order import DIFFERS, NodeOrder, Replay
 from profiler_ext.attribution.places import PlaceTable, gap_place
@@ -135,10 +138,17 @@ class ReplayAttributor:
         name, category = self._events.name[row], self._events.category[row]
         return LaunchAttribution(compiled.kind_by_name(name, category, is_glue=True), (place,))
 
+    @cached_property
+    def _recordings(self) -> Mapping[int, tuple[tuple[int, ...], Recording]]:
+        """The recording of each capture, with the captures in it."""
+        unpacked = {at: _unpacked(each) for at, each in enumerate(self._recording.captures)}
+        known = {at: each for at, each in unpacked.items() if each is not None}
+        return {at: together for together in joined(known) for at in together[0]}
+
     def _attributed(self, capture: int) -> Iterator[tuple[int, _Graph | None]]:
         """Attribute the recording of a capture; yield each graph that was captured in it."""
-        graphs = [each for each in self._recording.cuda_graphs if each.capture == capture]
-        recording = _unpacked(self._recording.captures[capture])
+        captures, recording = self._recordings.get(capture, ((capture,), None))
+        graphs = [each for each in self._recording.cuda_graphs if each.capture in captures]
         if recording is None:
             return iter([(each.number, None) for each in graphs])
         recording = replace(recording, graphs=self._recording.graphs)
