@@ -100,7 +100,7 @@ def test_no_launch_is_at_a_line_that_dynamo_s_code_has_only_borrowed(backend: st
     own = {"step", "up", "item", "calls", "apart", "down"}
     assert own >= {line for _, _, line in found} >= {"step", "item"}
     sums = {line for _, phase, line in found if phase == "gradient_accumulation"}
-    assert sums == {"step"}
+    assert sums == ({"up", "down"} if backend == "eager" else {"step"})
 
 
 class Tall(nn.Module):
