@@ -67,5 +67,8 @@ def test_each_recording_of_a_server_is_a_session_beside_its_own_trace(
         ["aten::ones", "aten::ones", "aten::matmul"]
     ]
     for path in tmp_path.glob("own*.json.gz"):
-        names = {each.get("name") for each in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]}
+        names = {
+            each.get("name")
+            for each in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        }
         assert "aten::mm" in names

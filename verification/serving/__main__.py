@@ -1,6 +1,6 @@
 """``python -m verification.serving ENGINE``: lines and layers of what an engine compiles.
 
-    python -m verification.serving vllm|sglang|aoti [--device cpu|cuda] [--only NAME ...] [--out DIR]
+    python -m verification.serving vllm|sglang|aoti [--device cuda] [--only NAME ...] [--out DIR]
 
 Each program runs in a process of its own, which is ended after ``--limit`` seconds: ``cold``,
 ``warm`` from the engine's caches, on a GPU ``graphs`` with the engine's piecewise CUDA graphs;

@@ -95,6 +95,7 @@ def vllm(device: str, folder: Path, program: str) -> Toy:
     compilation = config.CompilationConfig(
         mode=config.CompilationMode.VLLM_COMPILE,
         splitting_ops=[OPERATOR],
+        compile_sizes=[],
         cudagraph_mode=config.CUDAGraphMode.PIECEWISE if graphs else config.CUDAGraphMode.NONE,
         cudagraph_capture_sizes=[TOKENS] if graphs else [],
     )

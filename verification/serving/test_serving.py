@@ -52,10 +52,26 @@ def test_another_line_a_module_unknown_and_time_without_a_line_are_each_counted(
     assert row["gaps"] == pytest.approx({"module unknown": 1 / 33, "no_source_line": 1 / 33})
 
 
-@pytest.mark.parametrize(("change", "found"), [(slice(0, 20), "fewer"), (slice(0, 0), "fewer")])
-def test_a_step_that_lacks_products_is_refused(change: slice, found: str) -> None:
-    with pytest.raises(ValueError, match=found):
-        judged([right()[change]])
+def test_without_events_of_products_each_generated_kernel_has_a_place() -> None:
+    kernels = [each for each in right() if each.kernel.startswith("cpp_")]
+    assert judged([kernels])["layer"] == 1.0
+    assert judged([[*kernels[1:], kernels[0]]])["layer"] < 0.2
+    with pytest.raises(ValueError, match="shorter"):
+        judged([kernels[1:]])
+
+
+def test_products_alone_each_have_a_place() -> None:
+    products = [each for each in right() if not each.kernel.startswith("cpp_")]
+    assert judged([products])["layer"] == 1.0
+    with pytest.raises(ValueError, match="shorter"):
+        judged([products[1:]])
+
+
+def test_steps_that_lack_products_or_launches_are_refused() -> None:
+    with pytest.raises(ValueError, match="fewer matrix products"):
+        judged([right()[:20]])
+    with pytest.raises(ValueError, match="no step has a launch"):
+        judged([])
 
 
 def test_a_step_with_products_of_another_model_is_refused() -> None:

@@ -1,7 +1,7 @@
 """A small Llama of torch ops, whose attention is an operator at which an engine cuts the graph.
 
-``#@ NAME`` marks the lines that :mod:`judging` knows. Layers run in ``ORDER``, which is not the
-order that they are held in: what is attributed by counting pieces gets the wrong layer.
+``# line: NAME`` marks lines that :mod:`judging` knows. Layers run in ``ORDER``, not in the order
+that they are held in: what is attributed by counting pieces gets the wrong layer.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.rand(WIDTH))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)  #@ scale
-        return x * scale * self.weight  #@ normed
+        scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)  # line: scale
+        return x * scale * self.weight  # line: normed
 
 
 class Mlp(nn.Module):
@@ -51,9 +51,9 @@ class Mlp(nn.Module):
         self.down = nn.Linear(INNER, WIDTH, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gate, up = self.gate_up(x).chunk(2, -1)  #@ gate_up
-        x = F.silu(gate) * up  #@ gated
-        return self.down(x)  #@ down
+        gate, up = self.gate_up(x).chunk(2, -1)  # line: gate_up
+        x = F.silu(gate) * up  # line: gated
+        return self.down(x)  # line: down
 
 
 class SelfAttention(nn.Module):
@@ -65,11 +65,11 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(WIDTH, WIDTH, bias=False)
 
     def forward(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.qkv(x).chunk(3, -1)  #@ qkv
-        q, k = q * angles.cos(), k * angles.sin()  #@ turned
-        done = torch.empty_like(q)
-        torch.ops.profiler_ext_serving.attend(q, k, v, done)
-        return self.out(done)  #@ out
+        q, k, v = self.qkv(x).chunk(3, -1)  # line: qkv
+        q, k = q * angles.cos(), k * angles.sin()  # line: turned
+        done = torch.empty_like(q)  # line: room
+        torch.ops.profiler_ext_serving.attend(q, k, v, done)  # line: attention
+        return self.out(done)  # line: out
 
 
 class Layer(nn.Module):
@@ -82,8 +82,8 @@ class Layer(nn.Module):
         self.mlp = Mlp()
 
     def forward(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        x = x + self.attention(self.before(x), angles)  #@ attended
-        return x + self.mlp(self.after(x))  #@ block
+        x = x + self.attention(self.before(x), angles)  # line: attended
+        return x + self.mlp(self.after(x))  # line: block
 
 
 class Llama(nn.Module):
@@ -97,8 +97,8 @@ class Llama(nn.Module):
         self.norm = Norm()
 
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        x = self.embedding(input_ids)  #@ embedded
-        angles = positions[:, None].float()  #@ angles
+        x = self.embedding(input_ids)  # line: embedded
+        angles = positions[:, None].float()  # line: angles
         for at in self.order:
             x = self.layers[at](x, angles)
         return self.norm(x)
