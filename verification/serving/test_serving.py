@@ -56,14 +56,14 @@ def test_without_events_of_products_each_generated_kernel_has_a_place() -> None:
     kernels = [each for each in right() if each.kernel.startswith("cpp_")]
     assert judged([kernels])["layer"] == 1.0
     assert judged([[*kernels[1:], kernels[0]]])["layer"] < 0.2
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="longer"):
         judged([kernels[1:]])
 
 
 def test_products_alone_each_have_a_place() -> None:
     products = [each for each in right() if not each.kernel.startswith("cpp_")]
     assert judged([products])["layer"] == 1.0
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="longer"):
         judged([products[1:]])
 
 
