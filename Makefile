@@ -28,6 +28,8 @@
 #              --tuned runs steps at their best settings, of which nothing large may be claimed
 # make fusions [FUSIONS="--only stencil --out out/fusions"]    on a GPU, time steps with a missed fusion
 #              and the same without it, and compare that with what the finding says (verification/fusions)
+# make serving [SERVING="sglang --out out/serving"]    compile a small model as an engine does, and compare the
+#              lines and layers of its pieces with the order that they run in (verification/serving)
 # make memory-prices [PRICES="--only gpt_loss --out out/prices"]   on a GPU, bytes and time that memory
 #              recommendations claim, against the edited program (verification/memory_prices);
 #              --set unfitted other models, to which no rule was fitted; --try by profiler-ext try
@@ -96,7 +98,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices memory-peaks replays mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
+.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices memory-peaks replays serving mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -177,6 +179,9 @@ flaws:
 
 fusions:
 	$(PYTHON) -m verification.fusions $(FUSIONS)
+
+serving:
+	$(PYTHON) -m verification.serving $(SERVING)
 
 memory-prices:
 	$(PYTHON) -m verification.memory_prices $(PRICES)

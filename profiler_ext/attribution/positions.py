@@ -297,4 +297,5 @@ class Stacks:
             return outer
         frame = Frame(function.file, own.line, function.name, own.code)
         stack = (*outer.stack, frame) if own.line else outer.stack
-        return replace(outer, stack=stack, is_line_known=bool(own.line))
+        module = None if function.is_traced else outer.module
+        return replace(outer, stack=stack, module=module, is_line_known=bool(own.line))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler_ext.capture.held_modules import HeldModules
+from profiler_ext.capture.traces.metadata import stacks_of_lines
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.user_state import RecursionHeadroom
@@ -63,7 +64,7 @@ class RecordedLines:
             self._gap = Gap(GapReason.LINES_NEED_COLUMNS, "-X no_debug_ranges")
             return
         program = ProgramCode((*torch_folders(), _OWN))
-        self._watch = LineWatch(program, process.module_call(), self._failed)
+        self._watch = LineWatch(program, process.module_call(), self._failed, stacks_of_lines)
         try:
             self._watch.begin()
         except LinesUnavailableError as error:
@@ -125,7 +126,7 @@ class RecordedLines:
         if gap is not None or watch is None or watch.has_failed:
             return None, (gap or NOTHING_KEPT,)
         resumed = running_names.RESUMED_CODE.is_available()
-        code = TorchCode(process.module_call(), resumed, source_lines)
+        code = TorchCode(process.module_call(), resumed, source_lines, watch.traced)
         lines = build_python_lines(watch.log, watch.clock, watch.end_ns, code, _paths(held))
         full = Gap(GapReason.LINES_FULL, f"{MAX_ENTRIES:,} lines, calls and returns")
         return lines, (full,) if watch.is_full else ()

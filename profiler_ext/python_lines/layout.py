@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
 from profiler_ext.python_lines import watch
 from profiler_ext.python_lines.program_code import ProgramCode, borrowed_lines, resumes
 from profiler_ext.records import lineage, recording
-from profiler_ext.source_paths import absolute
+from profiler_ext.source_paths import absolute, expand
 
 NO_POSITION = -1
 _MAX_LINE_CHARS = 4096
@@ -27,6 +27,8 @@ class TorchCode:
     module_call: CodeType  # through which every module is called
     knows_resumed: bool  # resume functions are known by their name
     source_lines: Callable[[CodeType], Mapping[int, int | None]]  # of code that Dynamo wrote
+    # The stacks that lines of graphs' code were traced from, by the id of code
+    traced: Mapping[int, Mapping[int, tuple[lineage.Frame, ...]]] = field(default_factory=dict)
 
 
 def build_python_lines(
@@ -90,10 +92,22 @@ class _Table:
 
     def frame(self, parent: int | None, code: CodeType, line: int) -> int:
         known = 0 if id(code) in self.without_lines else line
+        traced = self._torch_code.traced.get(id(code))
+        if traced is not None:
+            return self._traced(parent, traced.get(known, ()))
         key = (parent, id(code), known)
         if key not in self._frames:
             self._frames[key] = self._new_frame(parent, code, known)
         return self._frames[key]
+
+    def _traced(self, parent: int | None, stack: Iterable[lineage.Frame]) -> int:
+        """Return the position of a graph's line: the stack that it was traced from."""
+        for each in stack:
+            function = recording.Function(expand(each.file), each.function, is_traced=True)
+            number = self.functions.index(function, function)
+            position = recording.Position(parent, number, each.line, code=each.code)
+            parent = self.positions.index(position, position)
+        return NO_POSITION if parent is None else parent
 
     def _borrows(self, code: CodeType, line: int) -> bool:
         if id(code) not in self._borrowed:
@@ -210,7 +224,7 @@ class _ThreadWalk:
         if len(self._stack) >= recording.MAX_POSITION_DEPTH:
             code = self._module_call if is_call else subject
             return table.frame(self._stack[recording.MAX_POSITION_DEPTH - 2], code, 0)
-        around = parent[0] if parent else None
+        around = parent[0] if parent and parent[0] != NO_POSITION else None
         return table.call(around, subject) if is_call else table.frame(around, subject, line)
 
     def _leave_to(self, code: CodeType) -> bool:

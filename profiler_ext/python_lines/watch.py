@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from profiler_ext.isolation.hook_protocols import identity
 from profiler_ext.python_lines.monitoring import RETURNING, Callback, Tool
 from profiler_ext.python_lines.program_code import ProgramCode
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import ClockMark
 
 ENTERED = 0
@@ -81,6 +82,9 @@ _GLOBAL_EVENTS = ("PY_START", "PY_RESUME", "PY_THROW", "PY_UNWIND")
 _PROGRAM_EVENTS = ("LINE", "PY_RETURN", "PY_YIELD")
 _EVENTS_WITHOUT_LINES = ("PY_RETURN", "PY_YIELD")
 
+StacksOfLines = Callable[[FrameType], Mapping[int, tuple[Frame, ...]]]
+"""Returns the stacks that the lines of a frame's code were traced from, if that is a graph's."""
+
 clock_ns = time.perf_counter_ns
 _thread = threading.get_ident
 
@@ -89,14 +93,20 @@ class LineWatch:
     """Watches the lines of the program in all threads."""
 
     def __init__(
-        self, program: ProgramCode, module_call: CodeType, failed: Callable[[Exception], None]
+        self,
+        program: ProgramCode,
+        module_call: CodeType,
+        failed: Callable[[Exception], None],
+        stacks_of_lines: StacksOfLines = lambda _: {},
     ) -> None:
         # ``failed`` is called in the handler of a callback's error, and raises the program's own.
         self.log: Log = []
         self.clock: list[ClockMark] = []  # times on the watch's clock and the trace's
         self.is_full = self.has_failed = False
         self.end_ns = 0  # the end on its own clock
+        self.traced: dict[int, Mapping[int, tuple[Frame, ...]]] = {}  # by the id of code
         self._program, self._module_call, self._failed = program, module_call, failed
+        self._stacks_of_lines = stacks_of_lines
         self._watched: dict[int, CodeType] = {identity(module_call): module_call}
         self._tool: Tool | None = None
         self._last_check, self._next_check_ns = (0, 0), 0
@@ -247,7 +257,9 @@ class LineWatch:
         recomputes = self._program.recomputes(code)
         module = str(frame.f_globals.get("__name__", ""))
         if not recomputes and not self._program.holds(code.co_filename, module):
-            return False
+            if not (stacks := self._stacks_of_lines(frame)):
+                return False
+            self.traced[id(code)] = stacks
         self._watched[identity(code)] = code
         tool.watch(code, _EVENTS_WITHOUT_LINES if recomputes else _PROGRAM_EVENTS)
         return True

@@ -146,6 +146,8 @@ class Function:
     is_compiled: bool = False
     # Dynamo's code that resumes after a graph break, for the frame that called it
     is_resume: bool = False
+    # Of a graph that runs op by op: the frame that its line was traced from, in a module unknown
+    is_traced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def node_of_hook() -> torch.fx.Node | None:
     """Return the node of a hook's body that is being traced, if any."""
     # Dynamo imports the module when a program registers its first hook.
     frame = _frame_of_body() if _HOOKS in sys.modules else None
-    if frame is None or (body := _graph_of(frame)) is None:
+    if frame is None or (body := graph_of(frame)) is None:
         return None
     name = names_of_lines(body).get(frame.f_lineno)
     return next((node for node in body.graph.nodes if node.name == name), None)
@@ -52,13 +52,14 @@ def _frame_of_body() -> FrameType | None:
     body: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.endswith(_FILE_OF_HOOKS):
-        if frame.f_code.co_name == "forward" and _graph_of(frame) is not None:
+        if frame.f_code.co_name == "forward" and graph_of(frame) is not None:
             body = frame
         frame = frame.f_back
     return None if frame is None else body
 
 
-def _graph_of(frame: FrameType) -> torch.fx.GraphModule | None:
+def graph_of(frame: FrameType) -> torch.fx.GraphModule | None:
+    """Return the graph whose code a frame runs, if it runs a graph's."""
     method_of = frame.f_locals.get("".join(frame.f_code.co_varnames[:1]))
     return method_of if isinstance(method_of, torch.fx.GraphModule) else None
 

@@ -1,5 +1,6 @@
 """What metadata says is looked at each time that it is asked, and what it says is one record."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from profiler_ext.capture.traces.metadata import (
     has_same_origin,
     lineage_of,
     main_of,
+    stacks_of_lines,
 )
 from profiler_ext.records.lineage import Frame, Lineage
 from profiler_ext.torch_compat import behaviour, process
@@ -28,6 +30,26 @@ def meta(line=3, **others):
         "source_fn_stack": [("sin", torch.sin)],
         **others,
     }
+
+
+def test_each_line_of_a_graph_s_code_has_the_stack_of_its_node():
+    seen = {}
+
+    def look(x):
+        frame = sys._getframe(1)
+        seen.update(own=frame.f_lineno, stacks=stacks_of_lines(frame))
+        return x
+
+    graph = torch.fx.Graph()
+    looked = graph.call_function(look, (graph.placeholder("x"),))
+    looked.meta.update(meta(line=3))
+    sine = graph.call_function(torch.sin, (looked,))
+    sine.meta.update(meta(line=4))
+    graph.output(graph.call_function(torch.cos, (sine,)))  # no source line
+    torch.fx.GraphModule({}, graph)(torch.ones(1))
+    lines = {at: [frame.line for frame in stack] for at, stack in seen["stacks"].items()}
+    assert lines == {seen["own"]: [3], seen["own"] + 1: [4]}
+    assert stacks_of_lines(sys._getframe()) == {}
 
 
 def test_nodes_that_say_the_same_have_one_lineage():

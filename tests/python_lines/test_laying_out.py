@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -17,7 +18,7 @@ from profiler_ext.python_lines.watch import (
     THREAD_STARTED,
 )
 from profiler_ext.records.consistency import inconsistency_of_lines
-from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.lineage import Frame, ModuleFrame
 from profiler_ext.records.recording import MAX_POSITION_DEPTH, Function, Position, PythonLines
 
 PYTHON, SYSTEM = 1, 71
@@ -49,6 +50,27 @@ def lines(*log: tuple[int, Any, int] | tuple[int, Any, int, int]) -> PythonLines
         for part in (time, *(thread or [PYTHON]), subject, number)
     ]
     return build_python_lines(flat, (), 999, TORCH_CODE, _held)
+
+
+def test_a_line_of_a_graph_has_the_frames_that_it_was_traced_from() -> None:
+    graph = code("graph")
+    outer, inner = Frame("/model.py", 3, "forward", "y = f(x)"), Frame("/f.py", 8, "f", "x + 1")
+    torch_code = replace(TORCH_CODE, traced={id(graph): {4: (outer, inner)}})
+    log = [(1, STEP, ENTERED), (2, STEP, 5), (3, graph, ENTERED), (4, graph, 4), (5, graph, 6)]
+    flat = [part for at, subject, line in log for part in (at, PYTHON, subject, line)]
+    flat = [0, PYTHON, SYSTEM, THREAD_STARTED, *flat, 6, PYTHON, graph, EXITED]
+    found = build_python_lines(flat, (), 999, torch_code, _held)
+    assert found.functions == (
+        Function("/m.py", "step"),
+        Function("/model.py", "forward", is_traced=True),
+        Function("/f.py", "f", is_traced=True),
+    )
+    assert found.positions[2:] == (
+        Position(1, 1, 3, code="y = f(x)"),
+        Position(2, 2, 8, code="x + 1"),
+    )
+    # Lines that no op was traced from are at the line that called the graph.
+    assert times(found) == [(1, 0), (2, 1), (4, 3), (5, 1)]
 
 
 def times(found: PythonLines, thread: int = 0) -> list[tuple[int, int]]:

@@ -40,11 +40,21 @@ class Broken(nn.Module):
         self.up, self.down = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
 
     def forward(self, x: Any) -> Any:
-        up = self.up(x).relu()
+        up = self.up(x).relu()  # line: up
         scale = up.detach().sum().item()  # line: item
         torch._dynamo.graph_break()
         up = apart(up.sin())  # line: calls
-        return self.down(up.cos()) * scale
+        return self.down(up.cos()) * scale  # line: down
+
+
+class Exported(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        x = self.up(x)  # line: exported
+        return x.sin()  # line: exported sine
 
 
 def stepping(backend: str) -> Callable[[], Any]:
@@ -60,22 +70,37 @@ def stepping(backend: str) -> Callable[[], Any]:
     return step
 
 
-def test_what_a_compiled_function_runs_by_an_eager_backend_is_at_the_line_that_calls_it() -> None:
+def test_what_a_backend_runs_op_by_op_is_at_the_line_that_it_was_traced_from() -> None:
     ops = ("linear", "relu", "item", "sin", "tanh", "cos", "mm", "threshold_backward")
     assert set(briefly(stepping("eager"), *ops)) == {
-        *((op, "forward", "step") for op in ("linear", "relu", "sin", "cos")),
+        *((op, "forward", "up") for op in ("linear", "relu")),
         ("item", "forward", "item"),
+        ("sin", "forward", "calls"),
         ("tanh", "forward", "apart"),
-        *((op, "backward", "step") for op in ("mm", "threshold_backward", "sin", "cos")),
+        *((op, "forward", "down") for op in ("linear", "cos")),
+        *((op, "backward", "up") for op in ("mm", "threshold_backward")),
+        ("cos", "backward", "calls"),
+        *((op, "backward", "down") for op in ("mm", "sin")),
     }
+
+
+def test_an_exported_program_has_the_lines_of_its_model_and_modules_unknown() -> None:
+    x = torch.ones(2, 8)
+    program = torch.export.export(Exported(), (x,)).module()
+    found = seen(lambda: program(x), "linear", "sin")
+    assert [(each.op, each.line, each.module) for each in found] == [
+        ("linear", "exported", None),
+        ("sin", "exported sine", None),
+    ]
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_no_launch_is_at_a_line_that_dynamo_s_code_has_only_borrowed(backend: str) -> None:
     found = briefly(stepping(backend))
-    assert {"step", "item", "apart"} >= {line for _, _, line in found} >= {"step", "item"}
+    own = {"step", "up", "item", "calls", "apart", "down"}
+    assert own >= {line for _, _, line in found} >= {"step", "item"}
     sums = {line for _, phase, line in found if phase == "gradient_accumulation"}
-    assert sums == {"step"}
+    assert sums == ({"up", "down"} if backend == "eager" else {"step"})
 
 
 class Tall(nn.Module):

@@ -6,13 +6,14 @@ import functools
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import FrameType
 
 import torch
 
 from profiler_ext.capture.traces.stack_traces import parse_stack
 from profiler_ext.records import evidence, provenance
-from profiler_ext.records.lineage import Lineage, ModuleFrame
-from profiler_ext.torch_compat import fx
+from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
+from profiler_ext.torch_compat import autograd, fx
 from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM
 from profiler_ext.torch_compat.names import fx_names
 
@@ -89,6 +90,26 @@ def _read(meta: fx.Meta) -> Lineage:
         copied_from=None if copied_from is None else str(copied_from),
         mechanism=evidence.Mechanism.OWN if stack else None,
     )
+
+
+_GRAPH_CODE = "<eval_with_key>"
+
+
+def stacks_of_lines(frame: FrameType) -> Mapping[int, tuple[Frame, ...]]:
+    """Return the stack that each line of an FX graph's code was traced from; none of other code.
+
+    Such code runs where a backend compiles nothing, and where a program calls what it traced or
+    exported.
+
+    Source: ``torch/fx/graph_module.py``, ``_EvalCacheLoader``.
+    """
+    is_graph = frame.f_code.co_filename.startswith(_GRAPH_CODE)
+    graph = autograd.graph_of(frame) if is_graph else None
+    if graph is None:
+        return {}
+    stacks = {node.name: lineage_of(node.meta).stack for node in graph.graph.nodes}
+    named = autograd.names_of_lines(graph).items()
+    return {line: stack for line, name in named if (stack := stacks[name])}
 
 
 @functools.lru_cache(maxsize=4096)
