@@ -183,9 +183,7 @@ def not_fused(about: ExplainContext) -> list[NotFusedRow]:
 
 def _autotuned_facts(site: provenance.CallSite, tuned: provenance.Autotuned) -> AutotunedFacts:
     choices = [
-        ChoiceRow(
-            name=each.name, kind=each.kind, config=each.config, duration_ns=each.duration_ns
-        )
+        ChoiceRow(name=each.name, kind=each.kind, config=each.config, duration_ns=each.duration_ns)
         for each in tuned.choices
     ]
     return AutotunedFacts(

@@ -367,7 +367,8 @@ class FusionBarrier(Term, page="words.md", title="fusion barrier", columns=("fus
         "library_call",
         "a library call",
         "is passed on by or to a library call, whose kernel computes no other op",
-        "for products and convolutions max_autotune: a Triton template can compute the other side",
+        "for products and convolutions max_autotune, unless its templates have lost: a Triton "
+        "template can compute the other side",
     )
     ACCESS_ORDER = (
         "access_order",

@@ -121,13 +121,18 @@ def autotuned_text(site: CallSite, tuned: Autotuned) -> str:
         chose += ", by times from torch's cache"
     if own is None or own.duration_ns is None:
         return f"{name}: {chose}; its time is not known"
-    took = f"{name} took {own.duration_ns / 1e3:,.1f} us alone when it was compiled"
+    took = f"{name} took {_time(own.duration_ns)} alone when it was compiled"
     if not timed:
         return f"{took}, and {'no template ran' if others else 'no template was tried'}: {chose}"
-    best = f"{_which(others, tuned.others)} {min(timed) / 1e3:,.1f} us"
+    best = f"{_which(others, tuned.others)} {_time(min(timed))}"
     if own.duration_ns <= min(timed):
         return f"{took}, {best}: {chose}"
     return f"{took}, {best}; {chose} nevertheless"
+
+
+def _time(duration_ns: int) -> str:
+    is_long = duration_ns >= _LONG_NS
+    return f"{duration_ns / 1e6:,.1f} ms" if is_long else f"{duration_ns / 1e3:,.1f} us"
 
 
 def _which(others: Sequence[Choice], left_out: int) -> str:
@@ -139,6 +144,7 @@ def _which(others: Sequence[Choice], left_out: int) -> str:
     return f"the best of {count:,} templates{'' if are_templates else ' and decompositions'}"
 
 
+_LONG_NS = 10_000_000
 _LEAST_BYTES = 1 << 20
 """Kernels that move less take their fixed time, whatever the rate."""
 

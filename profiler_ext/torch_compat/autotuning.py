@@ -101,7 +101,9 @@ class Selections:
             for name in operations_of(str(kernel_names.MADE_OPERATION.of(op)())):
                 self._by_operation[name] = selection
 
-    def keep_deferred(self, selection: Selection, buffer: Any, timings: Mapping[Any, float]) -> None:
+    def keep_deferred(
+        self, selection: Selection, buffer: Any, timings: Mapping[Any, float]
+    ) -> None:
         """Keep the first times of a choice that the scheduler makes: later ones are of fusions."""
         for name in extern_operations(buffer):
             if name in self._by_operation:
