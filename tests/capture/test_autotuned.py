@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,9 +18,9 @@ from profiler_ext.capture.graphs.autotuned import autotuned_sites
 from profiler_ext.capture.graphs.call_sites import PendingSite
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.hooks.artifacts import SiteHooks
-from profiler_ext.errors import CaptureWarning
+from profiler_ext.errors import CaptureWarning, StoreError
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.records.provenance import Autotuned, Choice
+from profiler_ext.records.provenance import Autotuned, Choice, Provenance
 from profiler_ext.records.vocabulary import ChoiceKind, SiteKind
 from profiler_ext.store import from_bytes, to_bytes
 from profiler_ext.torch_compat.autotuning import Selection, Selections
@@ -176,6 +177,19 @@ def test_the_chosen_one_is_the_one_that_the_call_site_runs():
     named = _of(_site(SiteKind.EXTERN, "extern_kernels.addmm"), two)
     assert named.choices[named.chosen].name == "addmm"
     assert _of(_site(SiteKind.EXTERN, "mkl._mkl_linear"), two).chosen is None
+
+
+@pytest.mark.parametrize(
+    ("tuned", "problem"),
+    [
+        (Autotuned((0,), (LIBRARY, TEMPLATE), chosen=2), "a choice that is none of the 2"),
+        (Autotuned((0,), (replace(LIBRARY, duration_ns=-1),)), "less than no time"),
+    ],
+)
+def test_a_damaged_record_of_choices_is_refused(tuned, problem):
+    record = Provenance("", "2.13.0", False, True, None, None, (), (), autotuned=(tuned,))
+    with pytest.raises(StoreError, match=problem):
+        from_bytes(to_bytes(record))
 
 
 def test_of_thousands_the_library_the_fastest_and_the_chosen_are_kept():
