@@ -18,6 +18,8 @@ from profiler_ext.exporters.explain import sums
 from profiler_ext.exporters.explain.subjects import Kind, SelectedShares, Subject, subject_label
 from profiler_ext.exporters.json_output import answers, documents
 from profiler_ext.exporters.json_output.explained import (
+    AutotunedFacts,
+    ChoiceRow,
     Generated,
     IdleRow,
     MemoryFacts,
@@ -172,10 +174,25 @@ def not_fused(about: ExplainContext) -> list[NotFusedRow]:
             buffers=len(own),
             read_bytes=sum(each.passed.read_bytes for each in own),
             could_save_ns=_sum_known(each.could_save_ns for each in own),
+            autotuned=[_autotuned_facts(*each) for each in own[0].autotuned],
         )
         for key, own in merged.items()
     )
     return sorted(rows, key=lambda row: -(row.could_save_ns or 0))
+
+
+def _autotuned_facts(site: provenance.CallSite, tuned: provenance.Autotuned) -> AutotunedFacts:
+    choices = [
+        ChoiceRow(name=each.name, kind=each.kind, config=each.config, duration_ns=each.duration_ns)
+        for each in tuned.choices
+    ]
+    return AutotunedFacts(
+        kernel=site.kernel,
+        choices=choices,
+        chosen=tuned.chosen,
+        others=tuned.others,
+        is_cached=tuned.is_cached,
+    )
 
 
 def _exchanged(each: SelectedShares) -> Iterator[tuple[bool, PassedBuffer]]:

@@ -268,8 +268,11 @@ def _not_fused_section(explanation: explained.Explanation, settings: Settings) -
     )
     heads = ("Not fused with", "max saving", "MB", "because of")
     cut = [cut for cut in explanation.cuts if cut.where == "not_fused"]
-    more = tuple(f"({each.total - each.kept} more)" for each in cut)
-    return Section("Buffers exchanged with other kernels", heads, rows, more, keeps_end=True)
+    more = [f"({each.total - each.kept} more)" for each in cut]
+    tuned = (row for row in explanation.not_fused if row.autotuned)
+    timed = dict.fromkeys(r.reason for r in tuned if r.barrier == FusionBarrier.LIBRARY_CALL)
+    texts = (*timed, *more)
+    return Section("Buffers exchanged with other kernels", heads, rows, texts, keeps_end=True)
 
 
 def _memory_section(memory: explained.MemoryFacts, settings: Settings) -> Section:

@@ -1,7 +1,8 @@
 """The buffers between kernels on the page: a map of each graph, and the largest of them.
 
 In a map the kernels of a graph stand side by side in the order of their launches, as wide as their
-time; an arc above joins the two that a buffer passes between, as thick as its bytes.
+time; an arc above joins the two that a buffer passes between, as thick as its bytes. Of several
+ranks each that can be chosen has its own maps.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from math import sqrt
 
 from profiler_ext.exporters.html.elements import Head, TableRow, details, section, table, tag, text
 from profiler_ext.exporters.html.links import link
+from profiler_ext.exporters.html.slices import rank_number, selectable_ranks
 from profiler_ext.exporters.views.between import barrier_name
 from profiler_ext.exporters.views.findings import kernel_name
 from profiler_ext.exporters.views.formatting import short_path, time_text
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.provenance import Choice
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.step_kinds import of_usual_kind
 from profiler_ext.records.vocabulary import FusionBarrier
@@ -31,20 +34,50 @@ _HEADS = (
 
 
 def buffers(analyses: Sequence[Analysis]) -> str:
-    """Return the section of the first rank; nothing where no buffer is known."""
-    analysis = of_usual_kind(analyses[0])
-    passed = passed_buffers(analysis)
-    if not passed:
+    """Return the section, nothing where no buffer is known; of several ranks one is open."""
+    ranks = selectable_ranks(analyses)
+    usual = [of_usual_kind(each) for each in analyses if rank_number(each) in ranks]
+    shown = [(each, passed) for each in usual if (passed := passed_buffers(each))]
+    if not shown:
         return ""
-    of_rank = f" of rank {analysis.recording.settings.rank}" if len(analyses) > 1 else ""
-    body = tag("p", text(_explanation())) + _legend(passed)
-    body += "".join(_maps(analysis, passed))
+    explanation = tag("p", text(_explanation())) + _legend([p for _, own in shown for p in own])
+    graphs = max(_MAX_GRAPHS // len(shown), _OPEN_GRAPHS)
+    parts = [_of_rank(analysis, passed, graphs) for analysis, passed in shown]
+    if len(analyses) == 1:
+        return section("buffers", "Buffers between kernels", explanation + parts[0])
+    bodies = (
+        details(
+            text(_rank_title(analysis, passed)),
+            part,
+            analysis is shown[0][0],
+            class_="rank",
+            data_rank=str(rank_number(analysis)),
+        )
+        for (analysis, passed), part in zip(shown, parts, strict=True)
+    )
+    return section("buffers", "Buffers between kernels", explanation + "".join(bodies))
+
+
+def _of_rank(analysis: Analysis, passed: Sequence[PassedBuffer], graphs: int) -> str:
+    """Return the maps of a rank's largest graphs, and its largest buffers."""
     rows = (_row(each, analysis) for each in passed[:_SHOWN])
-    body += table(_HEADS, rows)
+    body = "".join(_maps(analysis, passed, graphs)) + table(_HEADS, rows)
     if len(passed) > _SHOWN:
         more = f"{len(passed) - _SHOWN:,} more: profiler-ext report --by fusion"
         body += tag("p", text(more), class_="quiet")
-    return section("buffers", f"Buffers between kernels{of_rank}", body)
+    return body
+
+
+def _rank_title(analysis: Analysis, passed: Sequence[PassedBuffer]) -> str:
+    return (
+        f"rank {rank_number(analysis)}: {len(passed):,} buffers, "
+        f"{_loaded_mb(passed, analysis):,.1f} MB loaded a step"
+    )
+
+
+def _loaded_mb(passed: Iterable[PassedBuffer], analysis: Analysis) -> float:
+    loaded = sum(each.passed.read_bytes * len(each.calls) for each in passed)
+    return loaded / max(len(analysis.steps), 1) / 1e6
 
 
 def _explanation() -> str:
@@ -69,20 +102,18 @@ def _color(barrier: FusionBarrier) -> str:
     return f"barrier-{tuple(FusionBarrier).index(barrier)}"
 
 
-def _maps(analysis: Analysis, passed: Sequence[PassedBuffer]) -> Iterable[str]:
+def _maps(analysis: Analysis, passed: Sequence[PassedBuffer], most: int) -> Iterable[str]:
     """Yield a map for each of the graphs whose buffers take most time."""
     ordered = sorted(passed, key=lambda each: each.graph)
     by_graph = {graph: list(own) for graph, own in groupby(ordered, lambda each: each.graph)}
     costs = {graph: sum(p.could_save_ns or 0 for p in own) for graph, own in by_graph.items()}
-    largest = sorted(by_graph, key=lambda graph: -costs[graph])[:_MAX_GRAPHS]
-    steps = max(len(analysis.steps), 1)
+    largest = sorted(by_graph, key=lambda graph: -costs[graph])[:most]
     for at, graph in enumerate(largest):
         of_graph = analysis.recording.graphs[graph]
         phase = "backward" if of_graph.runs_backward else "forward"
-        moved = sum(each.passed.read_bytes * len(each.calls) for each in by_graph[graph]) / steps
         title = (
             f"graph {of_graph.compile_id or graph} {phase}: {len(by_graph[graph]):,} buffers, "
-            f"{moved / 1e6:,.1f} MB loaded a step"
+            f"{_loaded_mb(by_graph[graph], analysis):,.1f} MB loaded a step"
         )
         yield details(text(title), _map(by_graph[graph], title), at < _OPEN_GRAPHS)
 
@@ -160,9 +191,27 @@ def _row(each: PassedBuffer, analysis: Analysis) -> TableRow:
             f"{each.passed.read_bytes / 1e6:,.2f}",
             _side(each.writer, settings),
             _side(each.reader, settings),
-            text(barrier_name(each.barrier, each.reason)),
+            text(barrier_name(each.barrier, each.reason)) + "".join(_choices(each)),
         )
     )
+
+
+def _choices(each: PassedBuffer) -> Iterable[str]:
+    """Yield what max_autotune timed for the kernels on both sides, and which it chose."""
+    for site, tuned in each.autotuned:
+        items = (
+            tag("li", tag("b", line) if at == tuned.chosen else line)
+            for at, choice in enumerate(tuned.choices)
+            for line in [text(_choice(choice))]
+        )
+        more = tag("li", text(f"{tuned.others:,} slower ones")) if tuned.others else ""
+        title = text(f"choices of max_autotune for {kernel_name(site.kernel)}")
+        yield details(title, tag("ol", *items, more))
+
+
+def _choice(choice: Choice) -> str:
+    took = "failed" if choice.duration_ns is None else time_text(choice.duration_ns)
+    return f"{took}: {choice.kind.label} {choice.name} {choice.config}".rstrip()
 
 
 def _side(side: Side, settings: Settings) -> str:

@@ -81,9 +81,10 @@ def folding_section(name: str, title: str, count: str, body: str, is_open: bool 
     return tag("section", details(summary, body, is_open), id=name)
 
 
-def details(summary: str, body: str, is_open: bool = False) -> str:
+def details(summary: str, body: str, is_open: bool = False, **attributes: str | None) -> str:
     """Return collapsible markup."""
-    return tag("details", tag("summary", summary), body, open="" if is_open else None)
+    opened = "" if is_open else None
+    return tag("details", tag("summary", summary), body, open=opened, **attributes)
 
 
 def numbered(items: Sequence[str], shown: int, count: int, how: str) -> str:

@@ -120,6 +120,25 @@ class Generated(Part, frozen=True, kw_only=True):
     text: str
 
 
+class ChoiceRow(Part, frozen=True, kw_only=True):
+    """One way to compute an op that max_autotune timed when the graph was compiled."""
+
+    name: Annotated[str, about("the library's function, or the template")]
+    kind: Annotated[str, about("library, template or graph (a decomposition)")]
+    config: Annotated[str, about("of a template, in torch's words")]
+    duration_ns: Annotated[int | None, about("alone, as torch measured it; null where it failed")]
+
+
+class AutotunedFacts(Part, frozen=True, kw_only=True):
+    """What max_autotune chose among for one of the two kernels."""
+
+    kernel: Annotated[str, about("the call site's")]
+    choices: Annotated[list[ChoiceRow], about("the fastest first; slow templates are left out")]
+    chosen: Annotated[int | None, about("position of the chosen one; null where not known")]
+    others: Annotated[int, about("how many slower ones are left out")]
+    is_cached: Annotated[bool, about("an earlier compile measured the times")]
+
+
 class NotFusedRow(Part, frozen=True, kw_only=True):
     """A kernel that it passes buffers on to, or has them from, and that it is not fused with."""
 
@@ -133,6 +152,9 @@ class NotFusedRow(Part, frozen=True, kw_only=True):
     buffers: int
     read_bytes: Annotated[int, about("what is loaded of them each time")]
     could_save_ns: Annotated[int | None, about("the time of that traffic in the profiled steps")]
+    autotuned: Annotated[
+        list[AutotunedFacts], about("of each of the two that max_autotune chose, if it timed any")
+    ] = msgspec.field(default_factory=list)
 
 
 class IdleRow(Part, frozen=True, kw_only=True):

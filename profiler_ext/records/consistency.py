@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from profiler_ext.records import recording
-from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Provenance
+from profiler_ext.records.provenance import Autotuned, CallSite, FxNode, GraphInstance, Provenance
 
 if TYPE_CHECKING:
     from profiler_ext.records.compiles import Compilation
@@ -128,6 +128,8 @@ def _of_provenance(record: Provenance) -> Iterator[str]:
     yield from _of_nodes(record.nodes)
     for at, site in enumerate(record.call_sites):
         yield from (f"call site {at}: {problem}" for problem in _of_site(site))
+    for each in record.autotuned:
+        yield from _of_autotuned(each)
 
 
 def _of_nodes(nodes: Iterable[FxNode]) -> Iterator[str]:
@@ -147,6 +149,13 @@ def _of_site(site: CallSite) -> Iterator[str]:
         yield "a weight below 0"
     if len(site.within) > _MAX_CALL_DEPTH:
         yield f"nested {len(site.within)} deep, expected {_MAX_CALL_DEPTH} at most"
+
+
+def _of_autotuned(autotuned: Autotuned) -> Iterator[str]:
+    if not _is_index(autotuned.chosen, autotuned.choices):
+        yield f"a choice that is none of the {len(autotuned.choices)}"
+    if any(not 0 <= (each.duration_ns or 0) < _MAX_NS for each in autotuned.choices):
+        yield "a choice that took less than no time, or over a century"
 
 
 def _of_compiles(compiles: Sequence[Compilation], graphs: int) -> Iterator[str]:

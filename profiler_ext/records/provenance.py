@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Lineage
-from profiler_ext.records.vocabulary import CacheState, SiteKind
+from profiler_ext.records.vocabulary import CacheState, ChoiceKind, SiteKind
 
 _VIEWS = frozenset(
     f"aten.{name}"
@@ -120,6 +120,28 @@ class Intermediate:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to compute an op, among those that autotuning timed."""
+
+    name: str  # the library's function, or the template: ``addmm``, ``triton_mm``
+    kind: ChoiceKind
+    config: str  # of a template, in torch's words: ``BLOCK_M=64, ..., num_warps=4``
+    duration_ns: int | None  # as torch measured it alone; ``None`` where it failed
+
+
+@dataclass(frozen=True, slots=True)
+class Autotuned:
+    """What autotuning timed for call sites that are alike, and which it chose."""
+
+    sites: tuple[int, ...]  # ordinals of the call sites
+    # The fastest first: each library call, the fastest others, and the chosen one
+    choices: tuple[Choice, ...]
+    chosen: int | None = None  # position of the chosen one; ``None`` where it is not known
+    others: int = 0  # slower ones that are not kept
+    is_cached: bool = False  # the compile took the times from torch's cache, and measured none
+
+
+@dataclass(frozen=True, slots=True)
 class PassedInput:
     """A tensor that one call of a graph returned and a later call of a graph was given."""
 
@@ -162,6 +184,7 @@ class Provenance:
     # Of a forward graph the values of the joint graph that the partitioner saves for the backward,
     # each with its reason not to recompute it, empty where it may; ``None`` where not observed
     saved_values: tuple[tuple[str, str], ...] | None = None
+    autotuned: tuple[Autotuned, ...] = ()  # what autotuning timed and chose for its call sites
 
     @property
     def is_part(self) -> bool:
@@ -172,6 +195,10 @@ class Provenance:
     def calls_libraries(self) -> bool:
         """Whether a call site calls a library, which chooses its own kernels."""
         return any(site.kind is SiteKind.EXTERN for site in self.call_sites)
+
+    def autotuned_at(self, site: CallSite) -> Autotuned | None:
+        """Return what autotuning timed for a call site, if it did."""
+        return next((each for each in self.autotuned if site.ordinal in each.sites), None)
 
 
 _NO_RECORD = Provenance("", "", False, False, None, None, (), ())

@@ -352,6 +352,14 @@ class StepKind(Term, page="words.md", title="step kind", columns=("by_step.step_
     )
 
 
+class ChoiceKind(Term, page="words.md", title="autotuned choice", columns=()):
+    """What autotuning (`max_autotune`) may take to compute a product, a convolution, attention."""
+
+    LIBRARY = ("library", "library call", "calls a library, whose kernel computes no other op")
+    TEMPLATE = ("template", "template", "is a kernel of a template, which may take other ops in")
+    GRAPH = ("graph", "decomposition", "splits the op into several, which are compiled as a graph")
+
+
 class FusionBarrier(Term, page="words.md", title="fusion barrier", columns=("fusions.barrier",)):
     """Why two kernels of a graph that pass a buffer on are not one kernel."""
 
@@ -359,7 +367,8 @@ class FusionBarrier(Term, page="words.md", title="fusion barrier", columns=("fus
         "library_call",
         "a library call",
         "is passed on by or to a library call, whose kernel computes no other op",
-        "for products and convolutions max_autotune: a Triton template can compute the other side",
+        "for products and convolutions max_autotune, unless its templates have lost: a Triton "
+        "template can compute the other side",
     )
     ACCESS_ORDER = (
         "access_order",

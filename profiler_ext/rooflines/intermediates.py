@@ -11,7 +11,7 @@ that are not known here stay as they are. Source: the calls of ``WhyNoFuse`` in
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -19,9 +19,17 @@ import numpy as np
 
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Ints
-from profiler_ext.records.provenance import CallSite, GraphInstance, Intermediate, PassedInput
+from profiler_ext.records.provenance import (
+    Autotuned,
+    CallSite,
+    Choice,
+    GraphInstance,
+    Intermediate,
+    PassedInput,
+    Provenance,
+)
 from profiler_ext.records.share_sums import largest_places
-from profiler_ext.records.vocabulary import FusionBarrier, LaunchKind, SiteKind
+from profiler_ext.records.vocabulary import ChoiceKind, FusionBarrier, LaunchKind, SiteKind
 from profiler_ext.rooflines.rooflines import rooflines
 
 _AUTOTUNE = "max_autotune"
@@ -80,18 +88,63 @@ def can_be_template(site: CallSite) -> bool:
     return site.kind is SiteKind.EXTERN and op in _TEMPLATED_OPS
 
 
-def library_call_text(options: tuple[str, ...], writer: CallSite, reader: CallSite) -> str:
-    """Return why a library call cannot be fused, and whether a template could."""
+def library_call_text(record: Provenance, writer: CallSite, reader: CallSite) -> str:
+    """Return why a library call cannot be fused, and whether a template could or was tried."""
     calls = [site for site in (writer, reader) if site.kind is SiteKind.EXTERN]
-    fixed = [site for site in calls if not can_be_template(site)]
+    fixed = [site for site in calls if not can_be_template(site) and not record.autotuned_at(site)]
     names = " and ".join(dict.fromkeys(site.op or site.kernel for site in fixed or calls))
     if fixed:
         return f"{names}, for which Inductor has no template"
-    if any(option.startswith(_AUTOTUNE) for option in options):
-        return f"{names}, whose library kernel autotuning chose"
+    if tuned := tuple(_autotuned(record, calls)):
+        return "; ".join(dict.fromkeys(autotuned_text(site, found) for site, found in tuned))
+    if any(option.startswith(_AUTOTUNE) for option in record.fusion_options):
+        return f"{names}, of which no choice of max_autotune is recorded"
     return f"{names}, which a Triton template could compute (max_autotune is off)"
 
 
+def _autotuned(
+    record: Provenance, sites: Iterable[CallSite]
+) -> Iterator[tuple[CallSite, Autotuned]]:
+    for site in sites:
+        if (tuned := record.autotuned_at(site)) is not None:
+            yield site, tuned
+
+
+def autotuned_text(site: CallSite, tuned: Autotuned) -> str:
+    """Return what autotuning timed for a library call, and that it chose it."""
+    name = site.op or site.kernel
+    own = tuned.choices[tuned.chosen] if tuned.chosen is not None else None
+    others = [each for each in tuned.choices if each.kind is not ChoiceKind.LIBRARY]
+    timed = [each.duration_ns for each in others if each.duration_ns is not None]
+    chose = "max_autotune chose the library"
+    if tuned.is_cached:
+        chose += ", by times from torch's cache"
+    if own is None or own.duration_ns is None:
+        return f"{name}: {chose}; its time is not known"
+    took = f"{name} took {_time(own.duration_ns)} alone when it was compiled"
+    if not timed:
+        return f"{took}, and {'no template ran' if others else 'no template was tried'}: {chose}"
+    best = f"{_which(others, tuned.others)} {_time(min(timed))}"
+    if own.duration_ns <= min(timed):
+        return f"{took}, {best}: {chose}"
+    return f"{took}, {best}; {chose} nevertheless"
+
+
+def _time(duration_ns: int) -> str:
+    is_long = duration_ns >= _LONG_NS
+    return f"{duration_ns / 1e6:,.1f} ms" if is_long else f"{duration_ns / 1e3:,.1f} us"
+
+
+def _which(others: Sequence[Choice], left_out: int) -> str:
+    """Name the best of the choices that are no library call."""
+    count = len(others) + left_out
+    if count == 1:
+        return f"the only {others[0].kind.label}"
+    are_templates = all(each.kind is ChoiceKind.TEMPLATE for each in others)
+    return f"the best of {count:,} templates{'' if are_templates else ' and decompositions'}"
+
+
+_LONG_NS = 10_000_000
 _LEAST_BYTES = 1 << 20
 """Kernels that move less take their fixed time, whatever the rate."""
 
@@ -118,6 +171,7 @@ class PassedBuffer:
     reason: str  # in torch's words where it gave some
     calls: Ints  # a launch for each time that it was passed on
     could_save_ns: int | None  # in all recorded steps; ``None`` where no rate is known
+    autotuned: tuple[tuple[CallSite, Autotuned], ...] = ()  # of each side that autotuning chose
 
 
 def passed_buffers(analysis: Analysis) -> tuple[PassedBuffer, ...]:
@@ -153,6 +207,7 @@ def _passed(
                 _reason(graph, passed, barrier, writer.site, reader.site),
                 calls,
                 None if bytes_per_ns is None else min(round(moved / bytes_per_ns), took_ns),
+                tuple(_autotuned(graph.record, (writer.site, reader.site))),
             )
 
 
@@ -170,7 +225,7 @@ def _reason(
     reader: CallSite,
 ) -> str:
     if barrier is FusionBarrier.LIBRARY_CALL:
-        return library_call_text(graph.record.fusion_options, writer, reader)
+        return library_call_text(graph.record, writer, reader)
     return passed.refusal or barrier.label
 
 

@@ -67,6 +67,48 @@ SCHEDULED = Point(
     "the schedule of a graph, when nothing of it will be fused any more",
     is_vital=False,
 )
+_SELECTOR = "torch._inductor.select_algorithm"
+_CHOICES = "what autotuning chose among, and the times of the others"
+CHOICE = Point(
+    _SELECTOR,
+    "AlgorithmSelectorCache.__call__",
+    ("self", "name", "choices"),
+    _CHOICES,
+    "each op for which Inductor may choose among library calls and templates",
+    is_vital=False,
+)
+CHOICES_TIMED = Point(
+    _SELECTOR,
+    "AlgorithmSelectorCache.do_autotuning",
+    ("self", "name", "choices", "hint_override"),
+    _CHOICES,
+    "the time of each choice, measured now or in an earlier compile",
+    is_vital=False,
+)
+CHOICES_MEASURED = Point(
+    _SELECTOR,
+    "AlgorithmSelectorCache.autotune",
+    ("self", "name", "choices"),
+    _CHOICES,
+    "that the choices are measured, as torch's cache has not all of them",
+    is_vital=False,
+)
+DEFERRED_TIMES = Point(
+    "torch._inductor.ir",
+    "MultiTemplateBuffer.choice_timings",
+    ("self", "hint_override"),
+    _CHOICES,
+    "the same where the choice waits for the scheduler, which may fuse a template",
+    is_vital=False,
+)
+DEFERRED_CHOICE = Point(
+    "torch._inductor.ir",
+    "MultiTemplateBuffer.finalize_as_triton_caller",
+    ("self", "caller"),
+    _CHOICES,
+    "the template that the scheduler chose",
+    is_vital=False,
+)
 NODE_MADE = Point(
     "torch.fx.graph",
     "Graph.create_node",

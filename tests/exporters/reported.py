@@ -6,6 +6,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from profiler_ext.records.analysis import BreakdownRow, Place
+from profiler_ext.records.provenance import Autotuned, Choice
+from profiler_ext.records.vocabulary import ChoiceKind
 from tests.analyses import GPU_IDLE, GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.handmade import idle, launches
 
@@ -90,3 +92,18 @@ def evil():
 def two_ranks(step):
     settings = replace(step.recording.settings, rank=1, world_size=2)
     return [step, replace(step, recording=replace(step.recording, settings=settings))]
+
+
+TIMED = (
+    Choice("addmm", ChoiceKind.LIBRARY, "", 91_000),
+    Choice("triton_mm", ChoiceKind.TEMPLATE, "BLOCK_M=64, num_warps=4", 104_200),
+    Choice("triton_mm", ChoiceKind.TEMPLATE, "BLOCK_M=<128>", None),
+)
+
+
+def autotuned(step):
+    """A step for whose first product max_autotune timed two templates, and chose the library."""
+    first, *others = step.recording.graphs
+    tuned = Autotuned((0,), TIMED, chosen=0, others=7)
+    first = replace(first, provenance=replace(first.record, autotuned=(tuned,)))
+    return replace(step, recording=replace(step.recording, graphs=(first, *others)))

@@ -26,6 +26,7 @@ from tests.exporters.explained import (
     session_of,
 )
 from tests.exporters.hostile import hostile_step, steering
+from tests.exporters.reported import autotuned
 from tests.exporters.test_answers import valid
 from tests.gpu_events import FORWARD_KEY
 
@@ -180,3 +181,23 @@ def test_its_answer_is_of_the_schema() -> None:
     for name in ("eager_lines.py:58", "head", "extern_kernels.mm"):
         document = valid(answer_text(of(name)))
         assert json.dumps(document).isascii()
+
+
+def test_what_max_autotune_timed_is_said_below_the_kernels_that_are_not_fused() -> None:
+    session = session_of(autotuned(gpu_step()))
+    about = of(KERNEL, session)
+    (tuned,) = (facts for row in about.not_fused for facts in row.autotuned)
+    assert (tuned.kernel, tuned.chosen, tuned.others) == ("extern_kernels.addmm", 0, 7)
+    assert [(each.kind, each.duration_ns) for each in tuned.choices] == [
+        ("library", 91_000),
+        ("template", 104_200),
+        ("template", None),
+    ]
+    said = (
+        "aten::addmm took 91.0 us alone when it was compiled, the best of 9 templates 104.2 us: "
+        "max_autotune chose the library"
+    )
+    assert said in " ".join(session.explain(KERNEL, width=90).split())
+    assert valid(answer_text(about))["not_fused"][0]["autotuned"][0]["others"] == 7
+    before = of(KERNEL, session_of(gpu_step()))
+    assert [row.autotuned for row in before.not_fused] == [[] for _ in before.not_fused]

@@ -16,7 +16,8 @@ from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.findings.rules.missed_fusion import RULE
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.provenance import Autotuned, Choice, GraphInstance
+from profiler_ext.records.vocabulary import ChoiceKind
 from profiler_ext.rooflines.intermediates import crossing_buffers, memory_bytes_per_ns
 from tests.analyses import gpu_step
 from tests.cases.neutral import SUFFIX
@@ -147,6 +148,16 @@ def test_options_that_are_on_are_not_recommended() -> None:
     for name in ("transposed_copy", "prologue"):
         assert judged(with_graphs(name, record={"fusion_options": on})) == []
         assert judged(with_graphs(name, record={"fusion_options": ()})) == []  # not recorded
+
+
+def test_max_autotune_is_not_recommended_where_its_templates_lost() -> None:
+    choices = (
+        Choice("mm", ChoiceKind.LIBRARY, "", 91_000),
+        Choice("triton_mm", ChoiceKind.TEMPLATE, "BLOCK_M=64", 104_000),
+    )
+    for sites, count in (((1,), 0), ((7,), 1)):
+        tuned = Autotuned(sites, choices, chosen=0)
+        assert len(judged(with_graphs("prologue", record={"autotuned": (tuned,)}))) == count
 
 
 def test_no_saving_is_more_than_the_kernels_take() -> None:

@@ -1,5 +1,6 @@
 """The buffers between kernels: which, how often, at what cost, and never more than was measured."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +9,8 @@ from profiler_ext import load
 from profiler_ext.comparison.fusions import not_fused
 from profiler_ext.comparison.records import FusedKernel
 from profiler_ext.exporters import tables
-from profiler_ext.records.provenance import CallSite, Intermediate
-from profiler_ext.records.vocabulary import FusionBarrier, SiteKind
+from profiler_ext.records.provenance import Autotuned, CallSite, Choice, Intermediate
+from profiler_ext.records.vocabulary import ChoiceKind, FusionBarrier, SiteKind
 from profiler_ext.rooflines.intermediates import (
     barrier_between,
     library_call_text,
@@ -109,9 +110,73 @@ def test_a_library_call_on_one_side_is_the_reason_whatever_else_was_said():
 def test_only_products_and_convolutions_can_be_templates():
     mm, sort = _site(SiteKind.EXTERN, "aten::mm"), _site(SiteKind.EXTERN, "aten::sort")
     kernel = _site(SiteKind.TRITON)
-    assert "max_autotune is off" in library_call_text((), mm, kernel)
-    assert "autotuning chose" in library_call_text(("max_autotune_gemm",), mm, kernel)
-    assert library_call_text((), mm, sort) == "aten::sort, for which Inductor has no template"
+    off, on = _record(), _record(fusion_options=("max_autotune_gemm",))
+    assert "max_autotune is off" in library_call_text(off, mm, kernel)
+    assert "no choice of max_autotune is recorded" in library_call_text(on, mm, kernel)
+    assert library_call_text(off, mm, sort) == "aten::sort, for which Inductor has no template"
+
+
+def _record(**parts):
+    return replace(gpu_step().recording.graphs[0].record, **parts)
+
+
+LIBRARY = Choice("mm", ChoiceKind.LIBRARY, "", 91_000)
+TEMPLATE = Choice("triton_mm", ChoiceKind.TEMPLATE, "BLOCK_M=64", 104_200)
+FASTER = Choice("triton_mm", ChoiceKind.TEMPLATE, "BLOCK_M=32", 80_000)
+FAILED = Choice("triton_mm", ChoiceKind.TEMPLATE, "BLOCK_M=128", None)
+SPLIT = Choice("decompose_k_mm", ChoiceKind.GRAPH, "", 120_000)
+TOOK, CHOSE = (
+    "aten::mm took 91.0 us alone when it was compiled, ",
+    "max_autotune chose the library",
+)
+
+
+@pytest.mark.parametrize(
+    ("choices", "others", "text"),
+    [
+        ((LIBRARY, TEMPLATE), 0, f"{TOOK}the only template 104.2 us: {CHOSE}"),
+        ((LIBRARY, TEMPLATE, FAILED), 7, f"{TOOK}the best of 9 templates 104.2 us: {CHOSE}"),
+        (
+            (LIBRARY, TEMPLATE, SPLIT),
+            0,
+            f"{TOOK}the best of 2 templates and decompositions 104.2 us: {CHOSE}",
+        ),
+        (
+            (FASTER, LIBRARY, TEMPLATE),
+            0,
+            f"{TOOK}the best of 2 templates 80.0 us; {CHOSE} nevertheless",
+        ),
+        ((LIBRARY, FAILED), 0, f"{TOOK}and no template ran: {CHOSE}"),
+        ((LIBRARY,), 0, f"{TOOK}and no template was tried: {CHOSE}"),
+        (
+            (replace(LIBRARY, duration_ns=None), TEMPLATE),
+            0,
+            f"aten::mm: {CHOSE}; its time is not known",
+        ),
+    ],
+)
+def test_where_max_autotune_chose_a_library_call_its_reason_has_the_times(choices, others, text):
+    mm, kernel = _site(SiteKind.EXTERN, "aten::mm"), _site(SiteKind.TRITON)
+    at = next(at for at, each in enumerate(choices) if each.kind is ChoiceKind.LIBRARY)
+    tuned = Autotuned((0,), choices, at, others)
+    record = _record(fusion_options=("max_autotune",), autotuned=(tuned,))
+    assert library_call_text(record, mm, replace(kernel, ordinal=1)) == text
+    cached = _record(autotuned=(replace(tuned, is_cached=True),))
+    assert "by times from torch's cache" in library_call_text(cached, mm, kernel)
+    sort = replace(_site(SiteKind.EXTERN, "aten::sort"), ordinal=1)
+    assert "no template" in library_call_text(record, mm, sort)
+
+
+def test_a_buffer_has_what_was_timed_for_the_kernels_on_both_sides(analysis):
+    graphs = list(analysis.recording.graphs)
+    tuned = Autotuned((0,), (LIBRARY, TEMPLATE), 0)
+    graphs[0] = replace(graphs[0], provenance=replace(graphs[0].record, autotuned=(tuned,)))
+    known = replace(analysis, recording=replace(analysis.recording, graphs=tuple(graphs)))
+    found = {each.passed.buffer: each for each in passed_buffers(known)}
+    writer = found["buf0"].writer.site
+    assert found["buf0"].autotuned == ((writer, tuned),)
+    assert found["buf0"].reason.endswith(f"the only template 104.2 us: {CHOSE}")
+    assert found["buf3"].autotuned == ()
 
 
 def test_a_recording_of_an_earlier_version_has_no_buffers():

@@ -14,7 +14,10 @@ function choose(refresh) {
   isMean = UNIT?.value !== "sum";
   sumUp(report.slices[at]);
   for (const part of document.querySelectorAll("[data-slice]")) part.hidden = part.dataset.slice !== String(at);
-  for (const part of document.querySelectorAll(".rank")) part.hidden = rank !== null && part.dataset.rank !== String(rank);
+  for (const part of document.querySelectorAll(".rank")) {
+    part.hidden = rank !== null && part.dataset.rank !== String(rank);
+    if (rank !== null && part.localName === "details") part.open = true;
+  }
   StepChart.all.forEach(chart => chart.mark(step));
   for (const button of document.querySelectorAll(".step button")) button.setAttribute("aria-pressed", String(button.value === String(step)));
   refresh();

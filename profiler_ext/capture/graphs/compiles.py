@@ -24,7 +24,7 @@ from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.isolation import hook_protocols, locks
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.provenance_lookup import Sealed
-from profiler_ext.torch_compat import fusions, fx, inductor, process
+from profiler_ext.torch_compat import autotuning, fusions, fx, inductor, process
 
 _ALWAYS_KEPT = 64
 """More than the compiles that are under way at one time, in all threads."""
@@ -250,6 +250,9 @@ class _CompileState:
     )
     refusals: WeakKeyDictionary[Any, fusions.Refusals] = field(default_factory=WeakKeyDictionary)
     scheduled: WeakKeyDictionary[Any, fusions.Schedule] = field(default_factory=WeakKeyDictionary)
+    selections: WeakKeyDictionary[Any, autotuning.Selections] = field(
+        default_factory=WeakKeyDictionary
+    )
     unnamed_schedule: Any = None
     combined: Sequence[Any] = ()
     combo: deque[Sequence[Any]] = field(default_factory=deque)
@@ -317,6 +320,14 @@ class Compiles(EarlierStages):
         if graph not in refusals:
             refusals[graph] = fusions.Refusals()
         return refusals[graph]
+
+    def selections(self, graph: Any = None) -> autotuning.Selections:
+        """Return what autotuning timed and chose for a graph so far, by default the current one."""
+        graph = inductor.current_graph() if graph is None else graph
+        selections = self._current_state.selections
+        if graph not in selections:
+            selections[graph] = autotuning.Selections()
+        return selections[graph]
 
     def keep_operations(self, scheduler: Any) -> None:
         """Keep what a scheduler will generate code for, while its graph is the current one."""

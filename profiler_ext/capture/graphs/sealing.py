@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch.fx
 
 from profiler_ext.capture.graphs import fx_nodes
+from profiler_ext.capture.graphs.autotuned import autotuned_sites
 from profiler_ext.capture.graphs.call_sites import PendingCall, PendingSite, partial_sum_site
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.intermediates import passed_between
@@ -20,6 +21,7 @@ from profiler_ext.recall.lines import bound
 from profiler_ext.recall.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import (
+    Autotuned,
     CallSite,
     FxNode,
     Gap,
@@ -29,7 +31,7 @@ from profiler_ext.records.provenance import (
 )
 from profiler_ext.records.vocabulary import SiteKind
 from profiler_ext.store import with_digest
-from profiler_ext.torch_compat import fusions, fx, inductor, inputs, process, schedules
+from profiler_ext.torch_compat import autotuning, fusions, fx, inductor, inputs, process, schedules
 
 Entries = Sequence[PendingSite | PendingCall]
 
@@ -135,6 +137,7 @@ _INPUTS = "where the inputs come from that a CUDA graph copies"
 _HELD = "which modules hold the inputs of a part"
 _BUCKETS = "which collectives a bucket serves"
 _PASSED = "the buffers that pass between kernels"
+_CHOSEN = "what autotuning chose among"
 _SUMS = "the last stages of reductions that run eagerly"
 _CHECK = "the check of call sites against the generated code"
 _UNCHECKED = Gap(GapReason.CALL_SITES_UNVERIFIED, "the wrapper's text could not be compared")
@@ -167,6 +170,7 @@ def seal(
     split = try_run(_BUCKETS, fx_nodes.split_buckets, sealed, gm.graph.nodes, compilation)
     call_sites, parts = split or (_without_bucket_nodes(sealed, gm.graph.nodes, compilation), ())
     passed = try_run(_PASSED, _intermediates, sites, compiles.scheduled)
+    autotuned = try_run(_CHOSEN, _autotuned, sites, compiles.selections)
     joint = compilation.joint_of(gm.graph)
     dynamo = compiles.traced_from(joint)
     held = try_run(_HELD, _parameter_inputs, gm, dynamo)
@@ -186,6 +190,7 @@ def seal(
         parameter_inputs=() if held is None else held.paths,
         intermediates=passed or (),
         fusion_options=_fusion_options(compiles.scheduled(graph)),
+        autotuned=autotuned or (),
         saved_values=None if is_backward else _saved_values(compiles.saved_of(joint)),
     )
     return with_digest(bound(provenance, dynamo))
@@ -222,6 +227,13 @@ def _intermediates(
         if schedule is not None
         for passed in passed_between(schedule, kernels[outer])
     )
+
+
+def _autotuned(
+    sites: Sequence[PlacedSite], selections_of: Callable[[Any], autotuning.Selections]
+) -> tuple[Autotuned, ...]:
+    selections = [selections_of(placed.lowering) for placed in sites]
+    return autotuned_sites((placed.site for placed in sites), selections)
 
 
 def _saved_values(reasons: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:

@@ -78,6 +78,7 @@ def _events(name: str) -> Ranges:
 
 _COMPUTED = "which nodes a kernel computes"
 _PASSED = "the buffers that pass between kernels"
+_CHOSEN = "what autotuning chose among"
 
 
 class SiteHooks:
@@ -96,6 +97,11 @@ class SiteHooks:
             (points.COMBO_KERNELS, self._combo_kernels),
             (points.NOT_FUSED, Ranges(self._not_fused)),
             (points.SCHEDULED, self._scheduled),
+            (points.CHOICE, self._choice),
+            (points.CHOICES_TIMED, self._choices_timed),
+            (points.CHOICES_MEASURED, self._choices_measured),
+            (points.DEFERRED_TIMES, self._deferred_times),
+            (points.DEFERRED_CHOICE, self._deferred_choice),
         ]
 
     def _not_fused(self, why: Any, reason: str, *details: Any) -> None:
@@ -104,6 +110,37 @@ class SiteHooks:
     def _scheduled(self, call: Observed) -> Observation:
         self._compiles.try_run(_PASSED, self._compiles.keep_operations, call["self"])
         yield
+
+    def _choice(self, call: Observed) -> Observation:
+        selections = self._compiles.selections()
+        with selections.opened() as selection:
+            yield
+        self._compiles.try_run(_CHOSEN, selections.keep_made, selection, call.result)
+
+    def _choices_timed(self, call: Observed) -> Observation:
+        yield
+        if call.result and call.arguments.get("hint_override") is None:
+            selections = self._compiles.selections()
+            self._compiles.try_run(_CHOSEN, selections.add_times, call.result)
+
+    def _choices_measured(self, call: Observed) -> Observation:
+        self._compiles.selections().note_measured()
+        yield
+
+    def _deferred_times(self, call: Observed) -> Observation:
+        if call.arguments.get("hint_override") is not None:
+            yield
+            return
+        selections = self._compiles.selections()
+        with selections.opened() as selection:
+            yield
+        keep = selections.keep_deferred
+        self._compiles.try_run(_CHOSEN, keep, selection, call["self"], call.result)
+
+    def _deferred_choice(self, call: Observed) -> Observation:
+        yield
+        note = self._compiles.selections().note_chosen
+        self._compiles.try_run(_CHOSEN, note, call["self"], call["caller"])
 
     def _call_site(self, call: Observed) -> Observation:
         is_extern = bool(call.arguments.get("is_extern", False))

@@ -315,6 +315,8 @@ def _add_templates(
         return
     (each,) = buffer
     facts = collected.facts
+    if graph.record.autotuned_at(each.reader.site) is not None:
+        return  # templates were timed, and lost
     is_prologue = _is_product(each.reader) and _is_widening(facts, graph, each)
     if is_prologue and _waits_for_memory(facts, each.reader):
         collected.add_buffer(_TEMPLATE, each, saved_bytes(each.passed, 1))

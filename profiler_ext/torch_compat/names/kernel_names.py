@@ -115,6 +115,13 @@ LOOP = Member(_IR, "WhileLoop", _NESTED)
 LOOP_CONDITION = Attribute(_IR, "WhileLoop.cond_subgraph", _NESTED)
 LOOP_BODY = Attribute(_IR, "WhileLoop.body_subgraph", _NESTED)
 
+_CHOICES = "what autotuning chose among, and the times of the others"
+MADE_OPERATION = Attribute(_IR, "MutableBox.get_operation_name", _CHOICES)
+CHOICE_NAME = Attribute(_IR, "ChoiceCaller.name", _CHOICES)
+CHOICE_CONFIG = Attribute(_IR, "ChoiceCaller.description", _CHOICES)
+LIBRARY_CHOICE = Member("torch._inductor.select_algorithm", "ExternKernelCaller", _CHOICES)
+GRAPH_CHOICE = Member("torch._inductor.codegen.subgraph", "SubgraphChoiceCaller", _CHOICES)
+
 _LINES = "the node of each line of a kernel (`inside`)"
 _TRITON = "torch._inductor.codegen.triton"
 _COMMON = "torch._inductor.codegen.common"
