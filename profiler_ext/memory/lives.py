@@ -251,7 +251,7 @@ class Lives:
 
     def _takers(self, saved: _Saved) -> tuple[Need, ...]:
         """Return the nodes of a backward graph that take a saved value."""
-        place_of, viewed = self._births.calls.places.of_node, self._births.values.stored.viewed
+        place_of, viewed = self._births.calls.places.of_node, self._births.values.viewed
         nodes = (
             node.name
             for node in self._graphs[saved.graph].nodes
@@ -402,7 +402,7 @@ class _Buffers:
     def readers(self, number: int, site: CallSite, names: Sequence[str]) -> list[str]:
         """Return the nodes of a call site that read inputs of its graph, or else its last."""
         known = {node.name: node for node in self._graphs[number].nodes}
-        viewed = self._births.values.stored.viewed
+        viewed = self._births.values.viewed
         found = [
             each
             for each in site.nodes
