@@ -37,6 +37,8 @@ from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Ten
 from profiler_ext.records.recording import GeneratedModule, Recording
 from profiler_ext.records.vocabulary import Level
 
+_CONCATENATION = "aten.cat.default"
+
 
 @dataclass(frozen=True, slots=True)
 class Birth:
@@ -272,12 +274,47 @@ class StoredValues:
         graph = self._graphs[number]
         wrapper = self.wrapper(graph)
         for buffers in () if wrapper is None else wrapper.buffers(statement):
-            own = (s for s in graph.call_sites if not {*buffers}.isdisjoint(s.writes))
+            # What reads a block, and does not write it, is not what it was allocated for.
+            read = {*statement.variables[:1]}.difference(buffers[:1])
+            own = (
+                site
+                for site in graph.call_sites
+                if not {*buffers}.isdisjoint(site.writes) and read.isdisjoint(site.reads)
+            )
             if (site := next(own, None)) is not None:
                 birth = self.at_site(number, context, site, buffers, size_bytes)
+                if wrapper is not None and not {*statement.variables} & {*buffers}:
+                    birth = self._whole(number, context, wrapper, statement, birth)
                 names = _names(statement, buffers, site)
                 return replace(birth, is_workspace=statement.is_workspace, buffers=names)
         return None
+
+    def _whole(
+        self,
+        number: int,
+        context: CallContext,
+        wrapper: Wrapper,
+        statement: Statement,
+        first: Birth,
+    ) -> Birth:
+        """Return the concatenation in whose memory call sites write its parts, given the first.
+
+        It is the one that each of them computes, or computes an input of.
+        """
+        graph, parts = self._graphs[number], wrapper.parts(statement.variables[0])
+        writers = [{*s.nodes} for s in graph.call_sites if not {*parts}.isdisjoint(s.writes)]
+        found = [
+            node.name
+            for node in graph.nodes
+            if node.target == _CONCATENATION
+            for inputs in [{node.name, *(self.viewed(number, each) for each in node.inputs)}]
+            if all(not own.isdisjoint(inputs) for own in writers)
+        ]
+        if len(found) == 1:
+            place = self._places.of_node(number, found[0], context)
+            return replace(first, place=place, buffer=statement.variables[0])
+        gap = Place(graph=number, phase=first.place.phase, gap=MemoryGap.NO_CALL_SITE)
+        return first if len(writers) < 2 else replace(first, place=gap)
 
     def at_site(
         self,

@@ -18,7 +18,7 @@ from profiler_ext.memory.births import Birth, Births
 from profiler_ext.memory.blocks import NEVER, Block, SavedBy
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import flag_rows
-from profiler_ext.records.memory import LifeEvidence, LifeReason, MemoryKind
+from profiler_ext.records.memory import LifeEvidence, LifeReason, MemoryKind, OwnerKind
 from profiler_ext.records.provenance import CallSite, is_view_op
 from profiler_ext.records.vocabulary import Phase
 
@@ -145,6 +145,10 @@ class Lives:
         saved = self._saved(block, birth, at)
         if saved.reason is not None:
             return saved
+        nodes = dict.fromkeys(e.name for e in block.owners if e.kind is OwnerKind.SAVED)
+        if nodes:
+            evidence = LifeEvidence.SAVED_TENSOR
+            return Life(LifeReason.SAVED_TENSOR, evidence, held_by=", ".join(nodes))
         if block.held_by:
             held = block.held_by[0]
             return Life(LifeReason.PYTHON, held.evidence, held_by=held.name)
