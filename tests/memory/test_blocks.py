@@ -118,7 +118,8 @@ def test_what_is_older_is_what_held_it_when_the_recording_began() -> None:
     none = AllocatorHistory()
     made = replace(record(), base=base, owners=owned, holders=held, history=none)
     analysis = replace(analysis, recording=replace(analysis.recording, memory=made))
-    older = [each for each in peaks_of(analysis)[0].blocks if each.place.phase is None]
+    gaps = (*BY_NAME, MemoryGap.BEFORE_RECORDING)
+    older = [each for each in peaks_of(analysis)[0].blocks if each.place.gap in gaps]
     assert [(e.size_bytes, e.kind, e.name, e.place.gap, e.life.reason) for e in older] == [
         (1024, MemoryKind.HELD, "out['logits'] of train.py", *BY_NAME, LifeReason.PYTHON),
         (512, MemoryKind.SAVED, "ExpBackward0.result", *BY_NAME, LifeReason.SAVED_TENSOR),

@@ -74,6 +74,7 @@ def _part(foreach: torch.fx.Node, index: Any) -> tuple[torch.fx.Node, ...]:
 _SHARES = "the shares of the nodes of a kernel in its time"
 _FLOPS = "floating-point operations"
 _WORK = "moved bytes, and floating-point operations"
+_VALUES = "the values in the buffers of a kernel"
 _INLINED = "the nodes of the graphs that a template has inlined"
 
 
@@ -174,12 +175,8 @@ def generated_site(node_schedule: Iterable[Any], kernel: str, try_run: TryRun) -
     graph = inductor.current_fx_graph()
     nodes = {node for node in computed if node.graph is graph} or set(computed)
     kind, ordered = generated_kind(kernel), _in_graph_order(nodes)
-    held = {
-        name: _computed(value, ordered) or _only(one.requested_by)
-        for one in scheduled
-        for name, value in one.values()
-    }
-    written = tuple(sorted(held))
+    written = tuple(sorted({name for one in scheduled for name in one.writes}))
+    held = try_run(_VALUES, _values, scheduled, ordered)
     read = {name for one in scheduled for name in one.reads}.difference(written)
     is_template = kind is SiteKind.TRITON_TEMPLATE
     inlined = (try_run(_INLINED, _inlined, ordered) if is_template else None) or ()
@@ -200,7 +197,7 @@ def generated_site(node_schedule: Iterable[Any], kernel: str, try_run: TryRun) -
         () if is_open else tuple(computed[node] for node in ordered),
         is_commented,
         try_run(_SHARES, _stored, scheduled, ordered, kind),
-        values=tuple(held[name] for name in written),
+        values=() if held is None else tuple(held[name] for name in written),
         is_work_known=work is not None,
         operations=frozenset(name for one in scheduled for name in one.operations),
     )
@@ -234,6 +231,17 @@ def _computed(
     while value is not None and value not in nodes:
         value = value.all_input_nodes[0] if kernel_cost.is_view(value) else None
     return value
+
+
+def _values(
+    scheduled: Iterable[schedules.ScheduledNode], nodes: tuple[torch.fx.Node, ...]
+) -> dict[str, torch.fx.Node | None]:
+    """The kernel's node whose value each buffer holds, or that asked for the copy in it."""
+    return {
+        name: _computed(value, nodes) or _only(one.requested_by)
+        for one in scheduled
+        for name, value in one.values()
+    }
 
 
 def _only(nodes: frozenset[torch.fx.Node]) -> torch.fx.Node | None:
