@@ -37,6 +37,8 @@ from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Ten
 from profiler_ext.records.recording import GeneratedModule, Recording
 from profiler_ext.records.vocabulary import Level
 
+_CONCATENATION = "aten.cat.default"
+
 
 @dataclass(frozen=True, slots=True)
 class Birth:
@@ -227,9 +229,10 @@ class StoredValues:
         texts = {path: module.text for module in generated for path in module.paths}
         self._graphs, self._places = graphs, places
         self._wrappers = {path: Wrapper(text) for path, text in texts.items()}
-        self.stored = _StoredNodes(graphs)
+        self.known = [{node.name: node for node in graph.nodes} for graph in graphs]
         # The nodes in each buffer that a forward graph saves for its backward
         self.saved = [self._saved_of(each) for each in graphs]
+        self._inferred = _InferredNodes(graphs, self)
 
     def _saved_of(self, graph: GraphInstance) -> dict[str, tuple[str, ...]]:
         """Return the nodes in each buffer that a forward graph saves for its backward."""
@@ -248,6 +251,13 @@ class StoredValues:
         """Return the wrapper of a graph, if its code was kept."""
         return self._wrappers.get(graph.output_module or "")
 
+    def viewed(self, number: int, name: str) -> str:
+        """Return the node that a view is of, through any views."""
+        known = self.known[number]
+        while name in known and is_view_op(known[name].target) and known[name].inputs:
+            name = known[name].inputs[0]
+        return name
+
     def is_saved(self, graph: int, buffer: str) -> bool:
         """Tell whether a forward graph hands a buffer to its backward."""
         return buffer in self.saved[graph]
@@ -264,12 +274,47 @@ class StoredValues:
         graph = self._graphs[number]
         wrapper = self.wrapper(graph)
         for buffers in () if wrapper is None else wrapper.buffers(statement):
-            own = (s for s in graph.call_sites if not {*buffers}.isdisjoint(s.writes))
+            # What reads a block, and does not write it, is not what it was allocated for.
+            read = {*statement.variables[:1]}.difference(buffers[:1])
+            own = (
+                site
+                for site in graph.call_sites
+                if not {*buffers}.isdisjoint(site.writes) and read.isdisjoint(site.reads)
+            )
             if (site := next(own, None)) is not None:
                 birth = self.at_site(number, context, site, buffers, size_bytes)
+                if wrapper is not None and not {*statement.variables} & {*buffers}:
+                    birth = self._whole(number, context, wrapper, statement, birth)
                 names = _names(statement, buffers, site)
                 return replace(birth, is_workspace=statement.is_workspace, buffers=names)
         return None
+
+    def _whole(
+        self,
+        number: int,
+        context: CallContext,
+        wrapper: Wrapper,
+        statement: Statement,
+        first: Birth,
+    ) -> Birth:
+        """Return the concatenation in whose memory call sites write its parts, given the first.
+
+        It is the one that each of them computes, or computes an input of.
+        """
+        graph, parts = self._graphs[number], wrapper.parts(statement.variables[0])
+        writers = [{*s.nodes} for s in graph.call_sites if not {*parts}.isdisjoint(s.writes)]
+        found = [
+            node.name
+            for node in graph.nodes
+            if node.target == _CONCATENATION
+            for inputs in [{node.name, *(self.viewed(number, each) for each in node.inputs)}]
+            if all(not own.isdisjoint(inputs) for own in writers)
+        ]
+        if len(found) == 1:
+            place = self._places.of_node(number, found[0], context)
+            return replace(first, place=place, buffer=statement.variables[0])
+        gap = Place(graph=number, phase=first.place.phase, gap=MemoryGap.NO_CALL_SITE)
+        return first if len(writers) < 2 else replace(first, place=gap)
 
     def at_site(
         self,
@@ -283,10 +328,10 @@ class StoredValues:
         graph = self._graphs[number]
         written = [each for each in site.writes if each in buffers]
         buffer = written[0] if len(written) == 1 else ""
-        nodes = self.stored.nodes(number, site, size_bytes, buffer)
-        saved = {self.stored.viewed(number, each) for each in self.saved[number].get(buffer, ())}
-        if len(nodes) > 1 and len(saved) == 1:
-            nodes = [*saved] if saved < {*site.nodes} else nodes
+        if site.values:
+            nodes = _recorded(site, written)
+        else:
+            nodes = self._inferred.nodes(number, site, size_bytes, buffer)
         places = [self._places.of_node(number, node, context) for node in nodes]
         lines = {(each.file, each.line, each.module, each.gap) for each in places}
         if len(lines) == 1:
@@ -310,16 +355,22 @@ def _names(statement: Statement, buffers: Iterable[str], site: CallSite) -> tupl
     return tuple(dict.fromkeys((*(statement.variables if statement.allocates else ()), *written)))
 
 
-class _StoredNodes:
-    """Which nodes of a call site may be the value of a buffer.
+def _recorded(site: CallSite, buffers: Sequence[str]) -> list[str]:
+    """Return the nodes whose values are in buffers of a call site: all, where one is unknown."""
+    held = dict(zip(site.writes, site.values, strict=True))
+    values = {held[each] for each in buffers or site.writes}
+    return [each for each in site.nodes if each in values or "" in values]
 
-    A kernel with one buffer stores its last node. Of a kernel with several, those that another call
-    site, or the backward, reads, and the last one.
+
+class _InferredNodes:
+    """Which nodes of a call site may be the value of a buffer, in records of older versions.
+
+    They lack ``CallSite.values``. A kernel with one buffer stores its last node. Of a kernel with
+    several, those that another call site, or the backward, reads, and the last one.
     """
 
-    def __init__(self, graphs: Sequence[GraphInstance]) -> None:
-        self._graphs = graphs
-        self._known = [{node.name: node for node in graph.nodes} for graph in graphs]
+    def __init__(self, graphs: Sequence[GraphInstance], values: StoredValues) -> None:
+        self._graphs, self._values = graphs, values
         self._read_later: dict[str, set[str]] = defaultdict(set)
         self._reads: dict[tuple[int, int], frozenset[str]] = {}
         for graph in graphs:
@@ -328,24 +379,19 @@ class _StoredNodes:
                 for node in graph.nodes:
                     self._read_later[graph.joint] |= {*node.inputs} - own
 
-    def viewed(self, number: int, name: str) -> str:
-        """Return the node that a view is of, through any views."""
-        known = self._known[number]
-        while name in known and is_view_op(known[name].target) and known[name].inputs:
-            name = known[name].inputs[0]
-        return name
-
-    def nodes(self, number: int, site: CallSite, size_bytes: int, buffer: str = "") -> list[str]:
+    def nodes(self, number: int, site: CallSite, size_bytes: int, buffer: str) -> list[str]:
         """Return the nodes in program order; several are of one size."""
         if len(site.writes) <= 1:
             return [*site.nodes[-1:]]
-        graph, known = self._graphs[number], self._known[number]
+        graph, known = self._graphs[number], self._values.known[number]
         own = {*site.nodes}
         read = {name for node in graph.nodes if node.name not in own for name in node.inputs}
         read |= self._read_later.get(graph.joint or "", set())
         stored = [each for each in site.nodes if each in read or each == site.nodes[-1]]
         fitting = [each for each in stored if each in known and _fits(known[each], size_bytes)]
-        return self._read_from(number, site, fitting, buffer) or fitting or stored
+        nodes = self._read_from(number, site, fitting, buffer) or fitting or stored
+        saved = {self._values.viewed(number, n) for n in self._values.saved[number].get(buffer, ())}
+        return [*saved] if len(nodes) > 1 and len(saved) == 1 and saved < own else nodes
 
     def _read_from(
         self, number: int, site: CallSite, nodes: Sequence[str], buffer: str
@@ -368,11 +414,9 @@ class _StoredNodes:
         """Return the nodes that a call site reads and does not compute, not through views."""
         key = number, site.ordinal
         if key not in self._reads:
-            known = self._known[number]
+            known, viewed = self._values.known[number], self._values.viewed
             inputs = {name for node in site.nodes if node in known for name in known[node].inputs}
-            self._reads[key] = frozenset(
-                self.viewed(number, name) for name in inputs - {*site.nodes}
-            )
+            self._reads[key] = frozenset(viewed(number, name) for name in inputs - {*site.nodes})
         return self._reads[key]
 
 

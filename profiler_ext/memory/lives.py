@@ -18,7 +18,7 @@ from profiler_ext.memory.births import Birth, Births
 from profiler_ext.memory.blocks import NEVER, Block, SavedBy
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import flag_rows
-from profiler_ext.records.memory import LifeEvidence, LifeReason, MemoryKind
+from profiler_ext.records.memory import LifeEvidence, LifeReason, MemoryKind, OwnerKind
 from profiler_ext.records.provenance import CallSite, is_view_op
 from profiler_ext.records.vocabulary import Phase
 
@@ -145,6 +145,10 @@ class Lives:
         saved = self._saved(block, birth, at)
         if saved.reason is not None:
             return saved
+        nodes = dict.fromkeys(e.name for e in block.owners if e.kind is OwnerKind.SAVED)
+        if nodes:
+            evidence = LifeEvidence.SAVED_TENSOR
+            return Life(LifeReason.SAVED_TENSOR, evidence, held_by=", ".join(nodes))
         if block.held_by:
             held = block.held_by[0]
             return Life(LifeReason.PYTHON, held.evidence, held_by=held.name)
@@ -251,7 +255,7 @@ class Lives:
 
     def _takers(self, saved: _Saved) -> tuple[Need, ...]:
         """Return the nodes of a backward graph that take a saved value."""
-        place_of, viewed = self._births.calls.places.of_node, self._births.values.stored.viewed
+        place_of, viewed = self._births.calls.places.of_node, self._births.values.viewed
         nodes = (
             node.name
             for node in self._graphs[saved.graph].nodes
@@ -402,7 +406,7 @@ class _Buffers:
     def readers(self, number: int, site: CallSite, names: Sequence[str]) -> list[str]:
         """Return the nodes of a call site that read inputs of its graph, or else its last."""
         known = {node.name: node for node in self._graphs[number].nodes}
-        viewed = self._births.values.stored.viewed
+        viewed = self._births.values.viewed
         found = [
             each
             for each in site.nodes

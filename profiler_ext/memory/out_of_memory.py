@@ -242,7 +242,9 @@ class _Rows:
             return MemoryKind.SAVED
         if any(frame.file == graph.output_module for frame in self._moment.stack):
             return MemoryKind.TEMPORARIES
-        is_saved = graph.joint is not None and not graph.runs_backward and not is_held
+        if is_held:
+            return MemoryKind.HELD
+        is_saved = graph.joint is not None and not graph.runs_backward
         return MemoryKind.SAVED if is_saved else MemoryKind.OTHER
 
     def _kind_in_eager(self, stack: Sequence[StackFrame], is_held: bool) -> MemoryKind:
@@ -250,7 +252,7 @@ class _Rows:
         if not stack and self._moment.is_backward and not (is_held or self._record.missing):
             return MemoryKind.TEMPORARIES  # of autograd's threads
         if not stack or is_held:
-            return MemoryKind.OTHER
+            return MemoryKind.HELD if is_held else MemoryKind.OTHER
         if any(_is_in(stack, _OPTIMIZER)) or any(_is_in(stack, _ENGINE)):
             return MemoryKind.TEMPORARIES
         is_of_failed_op = tuple(stack) == self._moment.stack

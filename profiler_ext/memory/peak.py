@@ -18,6 +18,7 @@ from profiler_ext.memory.reserved import graph_pool, rounding_at, unused_at
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Device
 from profiler_ext.records.memory import (
+    UNSEEN_HOLDER,
     BirthEvidence,
     MemoryGap,
     MemoryKind,
@@ -33,6 +34,7 @@ _HELD = (
     (OwnerKind.OPTIMIZER_STATE, MemoryKind.OPTIMIZER),
     (OwnerKind.BUFFER, MemoryKind.BUFFERS),
     (OwnerKind.BUCKET, MemoryKind.COMMUNICATION),
+    (OwnerKind.SAVED, MemoryKind.SAVED),
 )
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 _NO_PLACE = Place()
@@ -166,7 +168,7 @@ class _Kinds:
         library = None if owners else self._births.library(block)
         kind = library[0] if library else self._kind(block, birth)
         place = birth.place
-        if block.is_older and (owners or block.owners):
+        if block.is_older and block.owners:
             place = replace(place, gap=MemoryGap.HELD_BY_NAME)
         if owners and place.module is None:
             module = _module(owners[0])
@@ -176,7 +178,7 @@ class _Kinds:
             kind,
             block.size_bytes,
             place,
-            library[1] if library else _names(owners or block.owners) or self._pool(block),
+            library[1] if library else _name_of(block, owners) or self._pool(block),
             birth.kernel,
             birth.buffer,
             BirthEvidence.OWNER if block.is_older and block.owners else birth.evidence,
@@ -196,7 +198,7 @@ class _Kinds:
         if is_communication(birth.place.aten_op or ""):
             return MemoryKind.COMMUNICATION
         if block.is_older:
-            return MemoryKind.BATCH if block.saved_by else MemoryKind.OTHER
+            return MemoryKind.BATCH if block.saved_by else _held_or_other(block)
         if birth.is_workspace or self._is_scratch(block, birth):
             return MemoryKind.WORKSPACES
         kind = self._kind_by_life(block, birth)
@@ -204,7 +206,9 @@ class _Kinds:
             return MemoryKind.SAVED if birth.place.phase is Phase.FORWARD else MemoryKind.BATCH
         # Inductor computes in the forward what torch calls a part of the backward.
         is_saved = self._is_saved(birth) and kind in (MemoryKind.OTHER, MemoryKind.TEMPORARIES)
-        return MemoryKind.SAVED if is_saved else kind
+        if is_saved:
+            return MemoryKind.SAVED
+        return _held_or_other(block) if kind is MemoryKind.OTHER else kind
 
     def _is_saved(self, birth: Birth) -> bool:
         """Tell whether a compiled forward hands a block to its backward."""
@@ -292,6 +296,19 @@ def _named(owners: Sequence[Owner]) -> tuple[Owner, ...]:
     return tuple(each for each in owners if each.kind is not OwnerKind.TENSOR)
 
 
+def _held_or_other(block: Block) -> MemoryKind:
+    is_held = bool(block.held_by) or bool(block.owners)
+    return MemoryKind.HELD if is_held else MemoryKind.OTHER
+
+
+def _name_of(block: Block, owners: Sequence[Owner]) -> str:
+    """Return the name of the owner; of a tensor from before the recording the variable's."""
+    held = [each.name for each in block.held_by if each.name != UNSEEN_HOLDER]
+    if block.is_older and not owners and held:
+        return held[0]
+    return _names(owners or block.owners)
+
+
 def _names(owners: Sequence[Owner]) -> str:
     """Return the first name, and how many more there are."""
     names = list(dict.fromkeys(each.name for each in owners))
@@ -300,5 +317,7 @@ def _names(owners: Sequence[Owner]) -> str:
 
 def _module(owner: Owner) -> str | None:
     """Return the path of the module that holds a parameter, by its name."""
+    if owner.kind is OwnerKind.SAVED:
+        return None
     name = owner.name.rpartition(" of ")[2]
     return None if " " in name else name.rpartition(".")[0]

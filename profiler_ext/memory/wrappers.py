@@ -75,14 +75,33 @@ class Wrapper:
         return self._by_line.get(line)
 
     def buffers(self, statement: Statement) -> Iterator[tuple[str, ...]]:
-        """Yield the buffers of a statement, then those of the statements that use its first."""
+        """Yield the buffers of a statement, then those of the statements that use its first.
+
+        Of memory that parts are written into, its views are used.
+        """
         yield statement.variables
         if statement.allocates:
             at = self.statements.index(statement)
+            names = {statement.variables[0], *self.parts(statement.variables[0])}
             for each in self.statements[at + 1 :]:
                 is_near = each.function == statement.function and not each.allocates
-                if is_near and statement.variables[0] in each.variables:
+                if is_near and not names.isdisjoint(each.variables):
                     yield each.variables
+
+    def parts(self, buffer: str) -> list[str]:
+        """Return the views of a buffer that have names of their own."""
+        names = [buffer]
+        for name in names:
+            names += [each for each in self._views.get(name, ()) if each not in names]
+        return names[1:]
+
+    @cached_property
+    def _views(self) -> dict[str, list[str]]:
+        views: dict[str, list[str]] = {}
+        for each in self.aliases:
+            if not each.is_reuse and each.name != each.of:
+                views.setdefault(each.of, []).append(each.name)
+        return views
 
     def in_order(self, sizes_bytes: Sequence[int]) -> list[Statement] | None:
         """Return the allocating statements, if they are these in order, each of these sizes."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from profiler_ext.capture.held_modules import HeldModules
+from profiler_ext.records.memory import UNSEEN_HOLDER
 from profiler_ext.torch_compat import calling, device_memory
 
 _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
@@ -27,8 +28,6 @@ _MAX_DEPTH = 4
 _MAX_SEARCHED = 100
 _MAX_LEVELS = 5  # a dictionary of an object, and the object, are two
 _MAX_KEY = 30
-_UNSEEN = "a running function or C++ code"
-"""What the collector of Python does not go through."""
 _HAS_VARIABLES = sys.version_info >= (3, 12)
 """Before, to read the variables of a frame prolongs the lives of what they hold."""
 _OF_MODULES = ("_parameters", "_buffers", "_modules")  # public by ``named_parameters`` and so on
@@ -151,7 +150,7 @@ class Referrers:
             ]
         known = {id(each.tensor) for each in made}
         left = (each for at, each in self._tensors.items() if at not in known)
-        return [*made, *(Holder(_UNSEEN, each) for each in left)]
+        return [*made, *(Holder(UNSEEN_HOLDER, each) for each in left)]
 
     def _level(self) -> list[Holder]:
         """Return those that have a name on this level, and keep the others open."""

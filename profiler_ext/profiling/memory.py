@@ -57,7 +57,8 @@ class Names:
                 self._buffers.setdefault(id(each), (weakref.ref(each), join_path(own, name)))
         for at, reference in enumerate(self._optimizers):
             self._add_groups(at, reference())
-        gradients = (each.grad for each in self._alive_parameters())
+        owned = (each.grad for each in self._alive_parameters())
+        gradients = (*owned, *map(device_memory.own_gradient, tensors))
         known = {id(each): each for each in (*tensors, *gradients) if each is not None}
         self.cpu = _EndsOnCpu(known.values())
         self.others = list(self._unnamed(tensors))
@@ -82,8 +83,10 @@ class Names:
             what = device_memory.described(each)
             variable = variables.get(id(each))
             name = what if variable is None else f"{variable}, {what}"
-            for place in device_memory.storages(each):
-                yield OwnerKind.TENSOR, name, *place
+            yield from _reading(OwnerKind.TENSOR, name, each)
+            yield from _reading(
+                OwnerKind.TENSOR, f"gradient of {name}", device_memory.own_gradient(each)
+            )
 
     @staticmethod
     def buckets() -> Iterator[Reading]:
@@ -117,6 +120,13 @@ def _reading(kind: OwnerKind, name: str, tensor: Any) -> Iterator[Reading]:
     if tensor is not None:
         for place in device_memory.storages(tensor):
             yield kind, name, *place
+
+
+def saved_readings(tensors: Iterable[Any]) -> Iterator[Reading]:
+    """Yield what nodes of autograd hold, of the graphs of tensors."""
+    for saved in autograd.saved_tensors(autograd.nodes_of(tensors)):
+        for place in device_memory.storages(saved.tensor):
+            yield OwnerKind.SAVED, f"{saved.node.name}.{saved.attribute}", *place
 
 
 class _EndsOnCpu:
@@ -210,6 +220,7 @@ class RecordedMemory:
         self._names = names = Names()
         self._readings = [[*names.read(), *names.others, *names.buckets()]]
         names.others = []
+        self.guard.run(MEMORY, self._read_older)
         if device_memory.uses_cuda():
             self._before = _states()
             why = device_memory.why_no_history()
@@ -240,10 +251,25 @@ class RecordedMemory:
                 self._holders += _held(number, holders.variables())
         yield from ()
 
+    def _read_older(self) -> None:
+        """Read what holds the memory from before: a graph that is alive, the program's tensors."""
+        known = {(device, address) for *_, device, address, _ in self._readings[0]}
+        saved = saved_readings(device_memory.alive()[0])
+        # On the CPU the end of what Python does not hold is not seen: such blocks are no base.
+        self._readings[0] += (
+            each for each in saved if each[2] != memory.CPU or (each[2], each[3]) in known
+        )
+        self._holders += _held(0, holders.variables())
+        self._read_holders(0)
+
     def _read_survivors(self) -> None:
         """Read what holds the tensors that are left when the last step is over."""
-        self._holders += _held(memory.AT_END, holders.attributes())
-        known = {(device, address) for *_, device, address in self._holders}
+        self._read_holders(memory.AT_END)
+
+    def _read_holders(self, reading: int) -> None:
+        """Read which attributes hold tensors; of what has no name yet, ask Python's collector."""
+        self._holders += _held(reading, holders.attributes())
+        known = {(each[-2], each[-1]) for each in self._holders if each[0] or not reading}
         known |= {(each[2], each[3]) for each in self._names.read()} if self._names else set()
         unknown = {
             id(tensor): size_bytes
@@ -252,7 +278,7 @@ class RecordedMemory:
             if (device, address) not in known
         }
         largest = holders.Referrers(sorted(unknown, key=lambda each: -unknown[each]))
-        self._holders += _held(memory.AT_END, largest.found())
+        self._holders += _held(reading, largest.found())
 
     def end(self) -> None:
         """End the recording."""

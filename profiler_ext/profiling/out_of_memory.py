@@ -34,13 +34,13 @@ from profiler_ext.profiling.memory import (
     blocks_of,
     graph_pools,
     owners_of,
+    saved_readings,
     segments_of,
 )
 from profiler_ext.records.memory import (
     AllocatorState,
     MemoryRecord,
     OutOfMemory,
-    OwnerKind,
     StackFrame,
 )
 from profiler_ext.records.provenance import GraphInstance
@@ -52,7 +52,7 @@ from profiler_ext.records.recording import (
 )
 from profiler_ext.sessions.folder import rank_folder
 from profiler_ext.source_paths import library_roots, user_roots
-from profiler_ext.torch_compat import autograd, device_memory
+from profiler_ext.torch_compat import device_memory
 
 HOOK = "out of memory"
 MAX_REPORTS = 3
@@ -145,7 +145,8 @@ class Reports:
     def _report(self, moment: Moment) -> OutOfMemory:
         program = _with_code(Program(self._settings(), self.guard.run(HOOK, self.graphs) or ()))
         taken = device_memory.snapshot()["segments"]
-        readings = [*(names := Names()).read(), *saved_readings(), *names.others]
+        saved = saved_readings(device_memory.alive()[0])
+        readings = [*(names := Names()).read(), *saved, *names.others]
         return out_of_memory.describe(
             record_of(taken, readings, has_stacks=device_memory.has_stacks()),
             moment,
@@ -170,14 +171,6 @@ class Reports:
 
 
 REPORTS = Reports()
-
-
-def saved_readings() -> Iterator[Reading]:
-    """Yield what nodes of autograd hold, of the graphs of all tensors that Python knows."""
-    tensors, _ = device_memory.alive()
-    for saved in autograd.saved_tensors(autograd.nodes_of(tensors)):
-        for place in device_memory.storages(saved.tensor):
-            yield OwnerKind.SAVED, f"{saved.node.name}.{saved.attribute}", *place
 
 
 def moment_of(device: int, requested_bytes: int, frame: FrameType | None) -> Moment:

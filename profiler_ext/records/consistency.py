@@ -145,6 +145,8 @@ def _of_modules(paths: Iterable[str], where: str) -> Iterator[str]:
 def _of_site(site: CallSite) -> Iterator[str]:
     if len(site.weights) != len(site.nodes):
         yield f"{len(site.weights)} weights of {len(site.nodes)} nodes, expected one each"
+    if site.values and len(site.values) != len(site.writes):
+        yield f"values of {len(site.values)} of {len(site.writes)} buffers, expected one each"
     if any(weight < 0 for weight in site.weights):
         yield "a weight below 0"
     if len(site.within) > _MAX_CALL_DEPTH:

@@ -14,6 +14,8 @@ CPU = -1
 NO_STACK = -1
 AT_END = -1
 """The reading of holders after the last event of a recording."""
+UNSEEN_HOLDER = "a running function or C++ code"
+"""The name of a holder that the collector of Python does not go through."""
 Column = tuple[int, ...]
 
 
@@ -69,6 +71,12 @@ class MemoryKind(Term, page="words.md", title="memory", columns=("by_memory.kind
         "batch",
         "was allocated outside of forward, backward and optimizer, for a copy from the host or as "
         "an input that the forward saves for the backward",
+    )
+    HELD = (
+        "held",
+        "held by the program",
+        "is held by a tensor of the program, outlives what made it, and is none of the above: "
+        "results of the step before, losses that are kept",
     )
     OTHER = ("other", "other", "is none of these, as far as the recording shows")
 

@@ -104,6 +104,9 @@ class CallSite:
     # Estimated floating-point operations as an expression, ``None`` where unknown
     flops: str | None = None
     within: tuple[NestedIn, ...] = ()  # the calls of nested graphs around it, outermost first
+    # Of each buffer in ``writes`` the node whose value it holds, empty where torch does not say;
+    # nothing where it was not recorded
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

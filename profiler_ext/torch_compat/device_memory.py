@@ -247,6 +247,11 @@ def is_tensor(thing: object) -> bool:
     return issubclass(type(thing), torch.Tensor)
 
 
+def own_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the gradient of a leaf; of other tensors torch warns if it is read."""
+    return tensor.grad if tensor.is_leaf and tensor.requires_grad else None
+
+
 def described(tensor: torch.Tensor) -> str:
     """Return the dtype and shape of a tensor: ``float32 8x512``."""
     try:

@@ -91,10 +91,18 @@ class ScheduledNode:
     partial: bool  # its value is partial (first stage of a split reduction)
     reads: tuple[str, ...]  # buffers
     writes: tuple[str, ...]
+    buffer: str  # its own; a template may write others, too
     traffic: Traffic | None
     copied: torch.fx.Node | None = None  # the input of ``written`` that it is a copy of
     requested_by: frozenset[torch.fx.Node] = frozenset()
     """For a copy of a graph input, the ops that read it: one of them needs another layout."""
+
+    def values(self) -> Iterator[tuple[str, torch.fx.Node | None]]:
+        """Yield each buffer that it writes, with the FX node whose value is in it, if known."""
+        graph = inductor.current_graph() if len(self.writes) > 1 else None
+        for name in self.writes:
+            is_own = graph is None or name == self.buffer
+            yield name, self.written if is_own else buffer_value(graph, name)
 
     @property
     def iterations(self) -> int:
@@ -170,6 +178,7 @@ def _describe(leaf: Any) -> ScheduledNode:
         partial=partial,
         reads=tuple(sorted(reads)),
         writes=tuple(sorted(map(dep_name, kernel_names.WRITES.of(touched)))),
+        buffer=str(kernel_names.GET_NAME.of(buffer)()),
         traffic=traffic(leaf),
         copied=copied_input(graph, buffer, written),
         requested_by=_readers(graph, leaf) if _copies_input(buffer, written) else frozenset(),

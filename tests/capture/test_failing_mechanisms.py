@@ -191,9 +191,11 @@ OF_NOTHING_HERE = (
     "capture.traces.dynamo_graphs:_arguments",
 )
 """The same, where this step has nothing that they find."""
+NODES, BUFFERS = {"nodes", "weights"}, {"reads", "writes", "values"}
 SITES = {
-    ("capture.graphs.call_sites:exact_nodes",): {"nodes", "weights", "reads", "writes"} | WORK,
-    ("capture.graphs.call_sites:extern_site",): {"nodes", "weights", "reads", "writes"} | WORK,
+    ("capture.graphs.call_sites:exact_nodes",): NODES | BUFFERS | WORK,
+    ("capture.graphs.call_sites:extern_site",): NODES | BUFFERS | WORK,
+    ("capture.graphs.call_sites:_values",): {"values"},
     ("torch_compat.traffic:moved_bytes", "torch_compat.traffic:storing"): {"weights"} | WORK,
 }
 TOTAL = ("own_metadata", "overwritten_nodes")

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_ext.memory.blocks import Owner, Timeline
+from profiler_ext.memory.peak import peaks_of
 from profiler_ext.records.analysis import Step
 from profiler_ext.records.memory import (
     CPU,
     NO_STACK,
     AllocatorHistory,
     Blocks,
+    Holders,
+    LifeReason,
     MemoryEvents,
+    MemoryGap,
+    MemoryKind,
     MemoryRecord,
     OwnerKind,
     Owners,
@@ -95,3 +100,32 @@ def test_on_the_cpu_the_base_is_what_python_held() -> None:
     peak = Timeline(MemoryRecord(0, events=events, owners=owners), EVENTS).peak(STEPS[0], CPU)
     assert (peak.peak_bytes, peak.unseen_bytes) == (20 + 28 + 64, 0)
     assert sorted(each.size_bytes for each in peak.blocks) == [20, 28, 64]
+
+
+def test_what_is_older_is_what_held_it_when_the_recording_began() -> None:
+    kinds = (OwnerKind.SAVED, OwnerKind.TENSOR, OwnerKind.TENSOR)
+    owned = Owners(
+        (0,) * 3,
+        kinds,
+        ("ExpBackward0.result", "float32 2x128", "float32 64"),
+        (0,) * 3,
+        (1, 2, 3),
+        (512, 1024, 256),
+    )
+    held = Holders((0,), ("out['logits']",), ("/gpt/train.py",), (7,), ("<module>",), (0,), (2,))
+    base = Blocks((0,) * 4, (1, 2, 3, 4), (512, 1024, 256, 128), (0,) * 4, (0,) * 4)
+    analysis = gpu_step()
+    none = AllocatorHistory()
+    made = replace(record(), base=base, owners=owned, holders=held, history=none)
+    analysis = replace(analysis, recording=replace(analysis.recording, memory=made))
+    gaps = (*BY_NAME, MemoryGap.BEFORE_RECORDING)
+    older = [each for each in peaks_of(analysis)[0].blocks if each.place.gap in gaps]
+    assert [(e.size_bytes, e.kind, e.name, e.place.gap, e.life.reason) for e in older] == [
+        (1024, MemoryKind.HELD, "out['logits'] of train.py", *BY_NAME, LifeReason.PYTHON),
+        (512, MemoryKind.SAVED, "ExpBackward0.result", *BY_NAME, LifeReason.SAVED_TENSOR),
+        (256, MemoryKind.HELD, "float32 64", *BY_NAME, None),
+        (128, MemoryKind.OTHER, "", MemoryGap.BEFORE_RECORDING, None),
+    ]
+
+
+BY_NAME = (MemoryGap.HELD_BY_NAME,)

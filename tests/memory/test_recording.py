@@ -48,9 +48,17 @@ def steps(count: int, **options: bool) -> Session:
 assert compiling  # it imports the compiler, which warns of itself
 
 
+kept: list[torch.Tensor] = []
+KEPT, GRAPH, LEAF = 4 * 1511, 4 * 1523, 4 * 1531
+
+
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
+    leaf = torch.ones(LEAF // 4, requires_grad=True)
+    leaf.sum().backward()
+    kept[:] = [torch.ones(KEPT // 4), torch.ones(GRAPH // 4, requires_grad=True).exp(), leaf]
     yield steps(2, memory=True)
+    kept.clear()
     profiler_ext.disable()
 
 
@@ -73,6 +81,17 @@ def test_parameters_and_state_have_their_names_and_sizes(session: Session) -> No
     assert named["exp_avg of 2.weight"].place.module == "2"
     assert named["exp_avg of 2.weight"].place.gap == MemoryGap.HELD_BY_NAME
     assert len(named) >= 4 * 3
+
+
+def test_what_the_program_kept_before_the_recording_has_its_name(session: Session) -> None:
+    sizes = (KEPT, GRAPH, LEAF)
+    found = {(b.size_bytes, b.kind, b.name) for b in blocks(session) if b.size_bytes in sizes}
+    assert found >= {
+        (KEPT, MemoryKind.HELD, f"{__name__}.kept[0]"),
+        (GRAPH, MemoryKind.SAVED, "ExpBackward0.result"),
+        (LEAF, MemoryKind.HELD, f"{__name__}.kept[2]"),
+        (LEAF, MemoryKind.HELD, f"gradient of float32 {LEAF // 4}"),
+    }
 
 
 def test_every_step_has_the_same_peak_and_its_blocks_add_up(session: Session) -> None:

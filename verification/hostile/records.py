@@ -193,6 +193,8 @@ CASES = {
     "weights that cancel out": _on_site(nodes=["mm", "sub"], weights=[5, -5]),
     "weights over 64 bits": _on_site(weights=[2**63]),
     "huge weights": _on_site(nodes=["mm", "sub"], weights=[2**62, 2**62]),
+    "fewer values than buffers": _on_site(writes=["buf0", "buf1"], values=["mm"]),
+    "values of no node": _on_site(writes=["buf0", "buf1"], values=["nobody", ""]),
     "an expression that never ends": _on_site(bytes_moved="9**9**9**9", flops="2**2**2**2**2**9"),
     "an expression that runs": _on_site(bytes_moved="__import__('os').abort()", flops="exit()"),
     "an expression of 200,000 brackets": _on_site(bytes_moved="(" * 200_000, flops="-" * 200_000),

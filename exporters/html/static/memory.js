@@ -1,7 +1,7 @@
 // Device memory: a step over time stacked by kind, the icicle of its peak by module, and the table of its blocks.
 
 const KIND_COLORS = { parameters: "line-0", gradients: "line-1", saved_activations: "line-2", optimizer_state: "line-3", temporaries: "line-4",
-  workspaces: "line-5", communication: "line-6", buffers: "line-7", graph_pools: "cause-1", batch: "cause-3" };
+  workspaces: "line-5", communication: "line-6", buffers: "line-7", graph_pools: "cause-1", batch: "cause-3", held: "cause-2" };
 const MEMORY_KINDS = report.memory.kinds.map(([name, label, meaning]) => ({ name, label, meaning, color: KIND_COLORS[name] ?? "line-others" }));
 const BOX = { left: 70, right: 8, top: 18, plot: 200, band: 12, axis: 20 }; // pixels
 

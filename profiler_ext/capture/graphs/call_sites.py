@@ -74,6 +74,7 @@ def _part(foreach: torch.fx.Node, index: Any) -> tuple[torch.fx.Node, ...]:
 _SHARES = "the shares of the nodes of a kernel in its time"
 _FLOPS = "floating-point operations"
 _WORK = "moved bytes, and floating-point operations"
+_VALUES = "the values in the buffers of a kernel"
 _INLINED = "the nodes of the graphs that a template has inlined"
 
 
@@ -93,6 +94,8 @@ class PendingSite:
     limits: tuple[int, ...] = ()  # how many elements of each node it computes at most, if known
     is_commented: bool = True  # the comment above the launch lists the ops of all its nodes
     stored: frozenset[torch.fx.Node] | None = None  # the nodes whose values it stores, if known
+    # Of each buffer of ``writes`` the node of the site whose value it holds, if known
+    values: tuple[torch.fx.Node | None, ...] = ()
     is_work_known: bool = True  # its bytes and operations
     operations: frozenset[str] = frozenset()  # of the scheduler
 
@@ -113,6 +116,7 @@ class PendingSite:
             if reported is None
             else reported
         )
+        named = {node: name for name, node in self.qualified(prefix)}
         names = tuple(name for name, _ in self.qualified(prefix))
         weights = try_run(_SHARES, kernel_cost.weights, self.nodes, inlined, self.stored, counted)
         return CallSite(
@@ -128,6 +132,7 @@ class PendingSite:
             bytes_moved=str(moved) if self.is_work_known and moved is not None else None,
             flops=str(flops) if self.is_work_known and flops is not None else None,
             within=within,
+            values=tuple("" if node is None else named.get(node, "") for node in self.values),
         )
 
     def _flops(
@@ -169,9 +174,10 @@ def generated_site(node_schedule: Iterable[Any], kernel: str, try_run: TryRun) -
         is_commented = is_commented and exact <= one.origins and not one.requested_by
     graph = inductor.current_fx_graph()
     nodes = {node for node in computed if node.graph is graph} or set(computed)
-    written = {name for one in scheduled for name in one.writes}
-    read = {name for one in scheduled for name in one.reads} - written
     kind, ordered = generated_kind(kernel), _in_graph_order(nodes)
+    written = tuple(sorted({name for one in scheduled for name in one.writes}))
+    held = try_run(_VALUES, _values, scheduled, ordered)
+    read = {name for one in scheduled for name in one.reads}.difference(written)
     is_template = kind is SiteKind.TRITON_TEMPLATE
     inlined = (try_run(_INLINED, _inlined, ordered) if is_template else None) or ()
     work = try_run(_WORK, _work, scheduled)
@@ -183,7 +189,7 @@ def generated_site(node_schedule: Iterable[Any], kernel: str, try_run: TryRun) -
         None,
         ordered,
         tuple(sorted(read)),
-        tuple(sorted(written)),
+        written,
         inlined,
         graph,
         moved,
@@ -191,6 +197,7 @@ def generated_site(node_schedule: Iterable[Any], kernel: str, try_run: TryRun) -
         () if is_open else tuple(computed[node] for node in ordered),
         is_commented,
         try_run(_SHARES, _stored, scheduled, ordered, kind),
+        values=() if held is None else tuple(held[name] for name in written),
         is_work_known=work is not None,
         operations=frozenset(name for one in scheduled for name in one.operations),
     )
@@ -226,6 +233,22 @@ def _computed(
     return value
 
 
+def _values(
+    scheduled: Iterable[schedules.ScheduledNode], nodes: tuple[torch.fx.Node, ...]
+) -> dict[str, torch.fx.Node | None]:
+    """The kernel's node whose value each buffer holds, or that asked for the copy in it."""
+    return {
+        name: _computed(value, nodes) or _only(one.requested_by)
+        for one in scheduled
+        for name, value in one.values()
+    }
+
+
+def _only(nodes: frozenset[torch.fx.Node]) -> torch.fx.Node | None:
+    """The op that a graph input is copied for, if it is one alone."""
+    return next(iter(nodes)) if len(nodes) == 1 else None
+
+
 def _copy_of(one: schedules.ScheduledNode, node: torch.fx.Node) -> Iterable[torch.fx.Node]:
     """The inputs of a node; in a buffer that holds one input of an op, that input."""
     if node is one.written and one.copied is not None:
@@ -240,6 +263,8 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
     user_triton = inductor.is_user_triton(kernel)
     ordered = _in_graph_order({drawn for node in nodes for drawn in ops.drawn_for(node)})
     last = next(iter(ordered[-1:]), None)
+    computed = origin if origin in ordered else last if len(ordered) == 1 else None
+    writes = inductor.extern_writes(kernel)
     op = None if user_triton else inductor.extern_op(kernel, last) or spelled_op(name)
     return PendingSite(
         kind=SiteKind.USER_TRITON if user_triton else SiteKind.EXTERN,
@@ -247,8 +272,9 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
         op=op,
         nodes=ordered,
         reads=inductor.extern_reads(kernel),
-        writes=inductor.extern_writes(kernel),
+        writes=writes,
         graph=inductor.current_fx_graph(),
+        values=(computed,) * len(writes),
         operations=frozenset(fusions.extern_operations(kernel)),
     )
 
@@ -271,7 +297,7 @@ def predicate_site(node: torch.fx.Node) -> PendingSite:
 def partial_sum_site(node: torch.fx.Node, buffer: str, operation: str) -> PendingSite:
     """Describe the eager reduction that finishes a mix-order reduction's partial values."""
     op = f"aten::{operation}"
-    return PendingSite(SiteKind.EXTERN, op, op, (node,), writes=(buffer,))
+    return PendingSite(SiteKind.EXTERN, op, op, (node,), writes=(buffer,), values=(node,))
 
 
 def _inlined(nodes: tuple[torch.fx.Node, ...]) -> tuple[tuple[str, torch.fx.Node], ...]:

@@ -163,7 +163,7 @@ def _split_site(
         cut = _cut(buckets[name], compilation) if name in buckets else {name: _FULL_WEIGHT}
         pairs += [(part, weight * size) for part, size in cut.items()]
     names, weights = zip(*pairs, strict=True)
-    return dataclasses.replace(site, nodes=names, weights=weights)
+    return dataclasses.replace(site, nodes=names, weights=weights, values=())
 
 
 def _cut(bucket: torch.fx.Node, compilation: Compilation) -> dict[str, int]:

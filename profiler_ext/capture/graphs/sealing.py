@@ -59,7 +59,13 @@ class PlacedSite:
     def _computing(self, nodes: tuple[torch.fx.Node, ...]) -> PendingSite:
         graph = nodes[0].graph if nodes else self.site.graph
         return replace(
-            self.site, nodes=nodes, inlined=(), limits=(), graph=graph, is_commented=False
+            self.site,
+            nodes=nodes,
+            inlined=(),
+            limits=(),
+            graph=graph,
+            is_commented=False,
+            values=(),
         )
 
 
@@ -264,7 +270,9 @@ def _without_bucket_nodes(
     """Return call sites without the nodes of possible buckets, which serve several."""
     made = {node.name for node in nodes if compilation.made_from(node)}
     return tuple(
-        site if made.isdisjoint(site.nodes) else dataclasses.replace(site, nodes=(), weights=())
+        site
+        if made.isdisjoint(site.nodes)
+        else dataclasses.replace(site, nodes=(), weights=(), values=())
         for site in sites
     )
 

@@ -16,7 +16,7 @@ from profiler_ext.records.memory import MemoryKind
 from profiler_ext.records.vocabulary import Phase
 
 _CASTS = ("aten::to", "aten::_to_copy", "aten._to_copy")
-_KINDS = (MemoryKind.SAVED, MemoryKind.TEMPORARIES, MemoryKind.OTHER)
+_KINDS = (MemoryKind.SAVED, MemoryKind.TEMPORARIES, MemoryKind.HELD, MemoryKind.OTHER)
 _OWNED = (MemoryKind.PARAMETERS, MemoryKind.GRADIENTS, MemoryKind.OPTIMIZER)
 _MIN_BYTES = 1 << 20  # below this the sizes of blocks tell too little
 
