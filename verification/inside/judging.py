@@ -68,7 +68,7 @@ def is_right(row: Row, key: str) -> bool | None:
     if said is None:
         return None
     if takes_nothing(row):
-        return abs(said) < NOTHING * statistics.median(row["whole_ns"])
+        return bool(abs(said) < NOTHING * statistics.median(row["whole_ns"]))
     return bool(abs(said - truth) <= WITHIN * abs(truth))
 
 

@@ -265,9 +265,9 @@ def shares_of(kernel: MeasuredKernel) -> Row:
 
 def ncu_tool() -> str | None:
     """Where ncu is."""
-    places = [*sorted(Path("/opt/nvidia").glob("nsight-compute/*/ncu")), "/usr/local/cuda/bin/ncu"]
-    found = shutil.which("ncu")
-    return found or next((str(each) for each in map(Path, places) if each.is_file()), None)
+    installed = sorted(Path("/opt/nvidia").glob("nsight-compute/*/ncu"))
+    places = (*installed, Path("/usr/local/cuda/bin/ncu"))
+    return shutil.which("ncu") or next((str(each) for each in places if each.is_file()), None)
 
 
 def ncu_command(names: Iterable[str], report: Path, cache_control: str, interval: int) -> list[str]:

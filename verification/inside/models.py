@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from verification.flaws.programs import gpt as own_gpt
 from verification.flaws.programs import tuned

@@ -96,6 +96,12 @@ def scheduled(step: Step) -> Any:
     return _in_block(step, schedule=schedule)
 
 
+def open_schedule(step: Step) -> Any:
+    """The block ends in a cycle in which nothing ran."""
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=STEPS - 2)
+    return _in_block(step, schedule=schedule)
+
+
 def compiled_between(step: Step) -> Any:
     """Compile between the making of the profile and its block."""
     prof = profiler_ext.profile(inside=profiler_ext.Inside(kernels=6))
@@ -118,7 +124,10 @@ def after_another(step: Step) -> Any:
 
 WAYS: dict[str, Callable[[Step], Any]] = {
     each.__name__: each
-    for each in (longest, line, module, kernel, scheduled, compiled_between, after_another)
+    for each in (
+        *(longest, line, module, kernel, scheduled, open_schedule, compiled_between),
+        after_another,
+    )
 }
 
 
