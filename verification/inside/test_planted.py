@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.inside.knock_out import Kernel
+from profiler_ext.inside.knock_out import Kernel, is_store
 from profiler_ext.inside.source_lines import SourceLines
-from profiler_ext.inside.knock_out import is_store
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.profiling import switch
 from profiler_ext.records.kernel_lines import LinePart
