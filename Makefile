@@ -30,6 +30,9 @@
 #              and the same without it, and compare that with what the finding says (verification/fusions)
 # make memory-prices [PRICES="--only gpt_loss --out out/prices"]   on a GPU, bytes and time that memory
 #              recommendations claim, against the edited program (verification/memory_prices)
+# make inside-truth QUESTION=planted [INSIDE="--minutes 9 --gpus 4 --out out/inside"]   on a GPU, what is
+#              said of the inside of kernels, against a program without the line (planted), Nsight Compute
+#              (ncu), the cost model (model) and profile(inside=...) (verification/inside); goes on again
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
@@ -89,7 +92,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
+.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices inside-truth mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -173,6 +176,10 @@ fusions:
 
 memory-prices:
 	$(PYTHON) -m verification.memory_prices $(PRICES)
+
+inside-truth:
+	@test -n "$(QUESTION)" || { echo "say what: make inside-truth QUESTION=planted"; exit 2; }
+	$(PYTHON) -W ignore -m verification.inside $(QUESTION) $(INSIDE)
 
 mutants: $(TEST_READY)
 	$(RUN) -m verification.mutants $(ROOM) $(MUTANTS)

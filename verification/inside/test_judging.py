@@ -16,7 +16,9 @@ from verification.inside.measuring import median_of_calls
 from verification.inside.running import TINY
 
 
-def planted(once_ns: float | None, parts_ns: float | None, takes_ns: float = 50e3) -> dict:
+def planted(
+    once_ns: float | None, parts_ns: float | None, takes_ns: float = 50e3
+) -> dict[str, Any]:
     kernel = {
         "kernel": "triton_poi_fused_0", "step_ns": 200_000, "alone_ns": 190_000.0, "reason": "",
         "once_ns": once_ns, "parts_ns": parts_ns, "modelled_ns": 60e3, "once_reason": "",
@@ -77,14 +79,14 @@ def test_the_median_call_is_that_of_all_its_kernels_without_the_first() -> None:
         median_of_calls(launches[:-1], 4, 1)
 
 
-def node(name: str, line: int, measured: int, modelled: float) -> dict:
+def node(name: str, line: int, measured: int, modelled: float) -> dict[str, Any]:
     return {
         "node": name, "op": f"aten.{name}", "file": "a.py", "line": line, "code": "x",
         "measured_ns": measured, "modelled_ns": modelled,
     }  # fmt: skip
 
 
-def kernel(*nodes: dict, total: int = 10_000, reason: str = "") -> dict:
+def kernel(*nodes: dict[str, Any], total: int = 10_000, reason: str = "") -> dict[str, Any]:
     return {
         "kernel": "triton_a", "route": "samples", "step_ns": 1000, "total_ns": total,
         "reason": reason, "nodes": list(nodes),
@@ -118,7 +120,7 @@ def test_the_table_of_the_model_weighs_by_time_and_names_what_it_missed() -> Non
     assert "- 1 not measured by samples: it has only 3 samples" in lines
 
 
-def way(**shares: float) -> dict:
+def way(**shares: float) -> dict[str, Any]:
     return {"samples": 5000, "reason": "" if shares else "it has only 3 samples", "shares": shares}
 
 
