@@ -57,7 +57,6 @@ def _knock_out_keep(pointer, value, {_ZERO}):
 
 """
 
-
 _STORE_LINE = re.compile(rf"\s*tl\.(?:{'|'.join(sorted(_STORES))})\(")
 
 
