@@ -39,6 +39,9 @@
 # make replays [REPLAYS="--only training --out out/replays"]   on a GPU, kernels that a program's own CUDA
 #              graphs replay, against the same step without a graph (verification/replays);
 #              with --tiny on the CPU, where captures are real and launches are simulated
+# make inside-truth QUESTION=planted [INSIDE="--minutes 9 --gpus 4 --out out/inside"]   on a GPU, what is
+#              said of the inside of kernels, against a program without the line (planted), Nsight Compute
+#              (ncu), the cost model (model) and profile(inside=...) (verification/inside); goes on again
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
@@ -98,7 +101,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices memory-peaks replays serving mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
+.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth flaws fusions memory-prices memory-peaks replays serving inside-truth mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -191,6 +194,10 @@ memory-peaks:
 
 replays:
 	$(PYTHON) -m verification.replays $(REPLAYS)
+
+inside-truth:
+	@test -n "$(QUESTION)" || { echo "say what: make inside-truth QUESTION=planted"; exit 2; }
+	$(PYTHON) -W ignore -m verification.inside $(QUESTION) $(INSIDE)
 
 mutants: $(TEST_READY)
 	$(RUN) -m verification.mutants $(ROOM) $(MUTANTS)

@@ -144,7 +144,7 @@ def _measured(options: argparse.Namespace, program: Program) -> tuple[Result, li
             result=str(folder / "result"),
         )
         print_message(f"records {' '.join(task.words)} with an empty compile cache")
-        path = _run("profiler_ext.inside.child", task, folder, log, options.timeout)
+        path = run_child("profiler_ext.inside.child", task, folder, log, options.timeout)
         result = msgspec.json.decode(path.read_bytes(), type=known(Result))
         if result.error:
             raise UsageError(f"{result.error}; what the script printed is in {log}")
@@ -175,7 +175,7 @@ def _sampled(
     )
     print_message("runs it again, to sample the program counter")
     log = options.output / "inside_samples.log"
-    path = _run("profiler_ext.inside.sampling", task, folder, log, options.timeout)
+    path = run_child("profiler_ext.inside.sampling", task, folder, log, options.timeout)
     sampled = msgspec.json.decode(path.read_bytes(), type=known(SamplingResult))
     if sampled.error and not result.kernels:
         raise UsageError(f"{sampled.error}; what the script printed is in {log}")
@@ -183,7 +183,9 @@ def _sampled(
     return [f"not sampled: {sampled.error}"] if sampled.error else sampled.notes
 
 
-def _run(module: str, task: Task | SamplingTask, folder: Path, log: Path, timeout_s: float) -> Path:
+def run_child(
+    module: str, task: Task | SamplingTask, folder: Path, log: Path, timeout_s: float
+) -> Path:
     """Run a child to its end, and return its result's file.
 
     Raises:

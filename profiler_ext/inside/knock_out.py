@@ -57,7 +57,6 @@ def _knock_out_keep(pointer, value, {_ZERO}):
 
 """
 
-
 _STORE_LINE = re.compile(rf"\s*tl\.(?:{'|'.join(sorted(_STORES))})\(")
 
 
@@ -232,20 +231,15 @@ class Kernel:
                 return frozenset(assigned - varying)
             varying |= added
 
-    def _address_names(self) -> frozenset[str]:
-        names = set[str]()
+    def accesses(self) -> Iterator[tuple[_Statement, ast.Call]]:
+        """Yield the loads and stores, each with its statement."""
         for each in self.statements:
             if each.value is not None:
-                for call in _calls(each.value, _LOADS | _STORES):
-                    names |= _names(call.args[0])
-                    if (mask := _mask_of(call)) is not None:
-                        names |= _names(mask)
-        while True:
-            sources = {n for each in self.statements if names & set(each.targets)
-                       for n in each.reads}  # fmt: skip
-            if sources <= names:
-                return frozenset(names)
-            names |= sources
+                yield from ((each, call) for call in _calls(each.value, _LOADS | _STORES))
+
+    def _address_names(self) -> frozenset[str]:
+        names = {name for _, call in self.accesses() for name in _names_of_access(call)}
+        return frozenset(self.read_by(names, {}))
 
     def _signature(self) -> dict[str, object]:
         for keyword in self._decorator().keywords:
@@ -370,9 +364,11 @@ class _Removal:
     def _replacements(self, each: _Statement) -> Callable[[str, str], str | None]:
         """Return what gives the value in the place of a load, by its pointer and its offset.
 
-        An address that depends on it has to stay within what the kernel touches.
+        An address that depends on it has to stay within what the kernel touches. It is spread
+        over that only where such an access stays, as this costs arithmetic.
         """
         is_address = self._kernel.is_address(each.targets)
+        is_accessed = is_address and not self._standing().isdisjoint(each.targets)
 
         def replacement(pointer: str, offset: str) -> str | None:
             if not is_address:
@@ -380,9 +376,27 @@ class _Removal:
             if pointer not in self._ranges:
                 return None
             low, high = self._ranges[pointer]
+            if not is_accessed:
+                return f"{low}"
             return f"_knock_out_index({offset} + {_ZERO}, {low}, {high - low + 1})"
 
         return replacement
+
+    def _standing(self) -> set[str]:
+        """The variables that the addresses and masks of accesses that stay are made of."""
+        own = {each.node.lineno for each in self._own}
+        names = {
+            name
+            for each, call in self._kernel.accesses()
+            if each.node.lineno not in own or not self._is_masked_out(each, call)
+            for name in _names_of_access(call)
+        }
+        return self._kernel.read_by(names, {})
+
+    def _is_masked_out(self, each: _Statement, call: ast.Call) -> bool:
+        """Tell whether an access of a removed line has something in its place."""
+        is_value = isinstance(each.node, ast.Expr) or not self._kernel.is_address(each.targets)
+        return is_value or _pointer_and_offset(call.args[0])[0] in self._ranges
 
     def _take_out_op(self, each: _Statement, value: ast.expr) -> None:
         likes = [f"{self._like(each)}{at or ''}" for at in range(len(each.targets))]
@@ -510,6 +524,11 @@ def _calls(value: ast.expr, names: Set[str]) -> Iterator[ast.Call]:
             is_of_triton = isinstance(owner, ast.Name) and owner.id in ("tl", "triton_helpers")
             if is_of_triton and each.func.attr in names:
                 yield each
+
+
+def _names_of_access(call: ast.Call) -> frozenset[str]:
+    """Return the variables of the address and the mask of an access."""
+    return _names(call.args[0]) | _names(_mask_of(call) or call.args[0])
 
 
 def _mask_of(call: ast.Call) -> ast.expr | None:

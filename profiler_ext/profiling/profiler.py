@@ -324,8 +324,10 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         if self._inside is not None:
             self._guard.run(INSIDE, self._inside.end)
             if self.sessions:
-                measured = self._guard.run(INSIDE, self._inside.measured, self.sessions[-1])
-                self.sessions[-1] = measured or self.sessions[-1]
+                last = self.session  # not the empty one that a schedule may end in
+                at = next(at for at, each in enumerate(self.sessions) if each is last)
+                measured = self._guard.run(INSIDE, self._inside.measured, last)
+                self.sessions[at] = measured or last
             self._inside = None
 
     def _hold(self) -> None:

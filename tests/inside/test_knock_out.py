@@ -102,6 +102,16 @@ def test_an_index_is_replaced_by_others_within_those_that_it_had() -> None:
     assert "other=_knock_out_index(x1 + knock_out_zero, 3, 497))" in text
 
 
+def test_an_index_of_which_no_access_stays_costs_no_arithmetic() -> None:
+    text = without(GATHER, "tmp0 = ", "tmp5 = ", ranges={"in_ptr0": (3, 499)})
+    assert "tmp0 = tl.load(in_ptr0 + x1, xmask & (knock_out_zero != 0), other=3)" in text
+    assert "_knock_out_index(" not in "".join(body_of(text))
+    # As a mask of a store it would have to be right
+    masked = GATHER.replace("tmp5, xmask)", "tmp5, xmask & (tmp0 < 9))")
+    text = without(masked, "tmp0 = ", "tmp5 = ", ranges={"in_ptr0": (3, 499)})
+    assert "other=_knock_out_index(x1 + knock_out_zero, 3, 497))" in text
+
+
 def test_a_partial_sum_stays_and_the_reduction_at_the_end_goes() -> None:
     with pytest.raises(NotTakenOutError):
         without(REDUCTION, "tmp4 = ", config=OF_ROWS)

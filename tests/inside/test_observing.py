@@ -41,6 +41,37 @@ def test_without_a_gpu_the_session_is_there_and_why_no_kernel_was_looked_into() 
     assert prof.session.has_work
 
 
+class Looking:
+    """Looks inside nothing, and notes the session that it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[Session] = []
+
+    def begin(self, guard: Guard) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def measured(self, session: Session) -> Session:
+        self.given.append(session)
+        return session.with_recording(session.recording)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # Inductor's
+def test_the_session_that_is_looked_into_is_the_last_in_which_anything_ran() -> None:
+    looking = Looking()
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1)
+    with profiler_ext.profile(inside=looking, schedule=schedule) as prof:
+        for _ in range(3):
+            torch.ones(3).sum()
+            prof.step()
+    assert [each.has_work for each in prof.sessions] == [True, False]
+    (given,) = looking.given
+    assert given.has_work
+    assert prof.session is prof.sessions[0] is not given
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # Inductor's
 def test_what_is_compiled_in_the_block_is_observed() -> None:
     observation = KernelObservation(Guard())

@@ -1,14 +1,14 @@
 """A sample: of these models' kernels every line is on a node, an index, a mask or a frame.
 
-``python -m verification.inside`` counts as many more as asked, and their instructions.
+``python -m verification.inside lines`` counts as many more as asked, and their instructions.
 """
 
 from pathlib import Path
 
 import pytest
 
-from verification.inside.__main__ import count_model
 from verification.inside.counting import Count
+from verification.inside.lines import count_model
 
 pytest.importorskip("triton")
 
