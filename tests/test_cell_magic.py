@@ -39,8 +39,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.fixture
-def begun(notebook: Notebook, shown: list[Any]) -> Iterator[Notebook]:
-    """A notebook with the extension."""
+def begun(notebook: Notebook, shown: list[Any], fresh_torch: Path) -> Iterator[Notebook]:
+    """A notebook with the extension, in a process that has compiled nothing."""
     notebook.run(BEGIN)
     yield notebook
     profiler_ext.disable()

@@ -308,7 +308,7 @@ REPLAY = Point(
     "CUDAGraph.replay",
     ("self",),
     _OWN_GRAPHS,
-    "each replay of a CUDA graph, while recording",
+    "each replay of a CUDA graph",
     is_vital=False,
 )
 DYNAMO_GRAPH = Point(

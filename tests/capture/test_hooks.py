@@ -30,7 +30,6 @@ ONLY_WHILE_PROFILING = {
     points.BACKWARD_RUN,
     points.PROFILER_STEP,
     points.PROFILER_STOP,
-    points.REPLAY,
     points.FRAME_EDGE,
     points.RANGE_ENTER,
     points.RANGE_EXIT,

@@ -175,8 +175,6 @@ def seal(
     sealed = [p.site.sealed(n, p.path, p.prefix, p.within, try_run) for n, p in enumerate(sites)]
     split = try_run(_BUCKETS, fx_nodes.split_buckets, sealed, gm.graph.nodes, compilation)
     call_sites, parts = split or (_without_bucket_nodes(sealed, gm.graph.nodes, compilation), ())
-    passed = try_run(_PASSED, _intermediates, sites, compiles.scheduled)
-    autotuned = try_run(_CHOSEN, _autotuned, sites, compiles.selections)
     joint = compilation.joint_of(gm.graph)
     dynamo = compiles.traced_from(joint)
     held = try_run(_HELD, _parameter_inputs, gm, dynamo)
@@ -194,9 +192,9 @@ def seal(
         gaps=(*unverified, *failed()),
         # Of a part whose inputs are unknown, no module is known.
         parameter_inputs=() if held is None else held.paths,
-        intermediates=passed or (),
+        intermediates=try_run(_PASSED, _intermediates, sites, compiles.scheduled) or (),
         fusion_options=_fusion_options(compiles.scheduled(graph)),
-        autotuned=autotuned or (),
+        autotuned=try_run(_CHOSEN, _autotuned, sites, compiles.selections) or (),
         saved_values=None if is_backward else _saved_values(compiles.saved_of(joint)),
     )
     return with_digest(bound(provenance, dynamo))

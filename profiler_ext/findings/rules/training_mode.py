@@ -25,8 +25,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     own = np.flatnonzero(facts.in_steps(is_training))
     if not len(own):
         return ()
-    summary = "nothing is trained, and layers drop or take statistics as in training"
-    remedy = "model.eval() before; leave it where dropout is to sample (Monte Carlo)"
+    summary = "layers are in training mode, and nothing is trained"
+    remedy = "model.eval() first, unless dropout samples on purpose (Monte Carlo)"
     return (removal(facts, own, summary, remedy),)
 
 
