@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).parent
 VERIFICATION = ROOT / "verification"
 LONGEST = (
+    "tests/memory",  # first, as a recording with memory goes over all objects of the process
     "verification/faults",
     "verification/programs",
     "verification/hostile",
@@ -28,7 +29,7 @@ LONGEST = (
     "tests/capture",
     "tests/gate/test_workflow.py",
 )
-"""Those that take longest, the longest first."""
+"""Those that begin: what takes longest, the longest first."""
 SAMPLE_OF = 16
 """One of so many tests of a harness or a sweep is in the sample, and one of each at least."""
 

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.whole
 def test_a_name_that_is_gone_costs_a_gap_or_an_error_at_start():
     command = [
         sys.executable,
