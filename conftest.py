@@ -6,8 +6,10 @@ takes minutes and comes last would run alone.
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
+import sys
 import tempfile
 import zlib
 from collections import defaultdict
@@ -19,7 +21,6 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).parent
 VERIFICATION = ROOT / "verification"
 LONGEST = (
-    "tests/memory",  # first, as a recording with memory goes over all objects of the process
     "verification/faults",
     "verification/programs",
     "verification/hostile",
@@ -29,7 +30,7 @@ LONGEST = (
     "tests/capture",
     "tests/gate/test_workflow.py",
 )
-"""Those that begin: what takes longest, the longest first."""
+"""Those that take longest, the longest first."""
 SAMPLE_OF = 16
 """One of so many tests of a harness or a sweep is in the sample, and one of each at least."""
 
@@ -51,6 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(_remove_compiled)
     # Else Inductor compiles a program for each kind of vector anew in each cache: 8 s.
     os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Forget what a file has compiled: which file comes next depends on the machine."""
+    is_last = nextitem is None or nextitem.path != item.path
+    if is_last and "torch._inductor.compile_fx" in sys.modules:
+        importlib.import_module("tests.compiling").forget_compiled()
 
 
 def _remove_compiled() -> None:

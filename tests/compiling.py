@@ -24,19 +24,18 @@ with warnings.catch_warnings():  # torch's own modules warn of what they use of 
 def fresh_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """No hooks, nothing compiled, an empty cache; the value is the cache's folder."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    _forget_compiled()
-    profiler_ext.disable()
+    forget_compiled()
     yield tmp_path / "cache"
-    profiler_ext.disable()
-    _forget_compiled()
+    forget_compiled()
 
 
-def _forget_compiled() -> None:
-    """Reset torch, and remove what its reset leaves of code that broke a graph twice.
+def forget_compiled() -> None:
+    """Switch capture off, reset torch, and remove what that leaves of twice broken code.
 
     Of such code torch has counted a reference too many (2.13), so that the globals which hold its
     compiled graphs are never cleaned up: ``torch/_dynamo/utils.py``, ``CleanupManager``.
     """
+    profiler_ext.disable()
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     for hooks in list(torch._dynamo.utils.CleanupManager.instance.values.values()):

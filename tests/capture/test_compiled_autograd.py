@@ -247,7 +247,7 @@ class Convolution(torch.nn.Module):
 
 
 @pytest.mark.usefixtures("fresh_torch")
-@pytest.mark.parametrize("is_cached", [False, True])
+@pytest.mark.parametrize("is_cached", [pytest.param(False, marks=pytest.mark.whole), True])
 def test_an_op_with_several_results_is_attributed_by_them(is_cached: bool) -> None:
     def train() -> None:
         y = torch.compile(Convolution())(torch.ones(2, 4, 8, 8, requires_grad=True))

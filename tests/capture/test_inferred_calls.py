@@ -65,6 +65,7 @@ def last_line(node: FxNode) -> Frame:
     return expanded(node).lineage.stack[-1]
 
 
+@pytest.mark.whole
 def test_no_call_is_attributed_elsewhere_and_what_runs_again_is_attributed_nowhere(
     compiled: list[tuple[ReadyArtifact, GraphInstance]],
 ) -> None:

@@ -25,6 +25,7 @@ def reordering(graph: GraphInstance) -> list[CallSite]:
 
 
 @pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.whole
 def test_weights_that_are_reordered_belong_to_the_convolutions_that_read_them():
     profiler_ext.enable(strict=True)
     wide, narrow = (torch.randn(8, 8, 2, 2, requires_grad=True) for _ in range(2))

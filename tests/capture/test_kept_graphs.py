@@ -36,7 +36,7 @@ def last_lines(graph: GraphInstance) -> set[tuple[str, int]]:
 
 
 @pytest.mark.usefixtures("fresh_torch")
-@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize("is_warm", [pytest.param(False, marks=pytest.mark.whole), True])
 def test_nothing_of_a_graph_is_decoded_before_it_is_asked_for(
     is_warm: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def backward(function) -> list[FxNode]:
 
 
 @pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.whole
 def test_a_copy_into_a_strided_view_is_of_the_view_that_it_differentiates():
     nodes = backward(windows)
     copies = [node for node in nodes if node.target.startswith("aten.copy_")]

@@ -8,7 +8,7 @@ import pytest
 from profiler_ext.sessions.session import Session
 from tests.end_to_end.processes import EXAMPLES
 
-MODELS = ("mlp", "gpt", pytest.param("llama", marks=pytest.mark.whole))
+MODELS = ("mlp", *(pytest.param(name, marks=pytest.mark.whole) for name in ("gpt", "llama")))
 COMPILED_OPTIMIZER = ("gpt",)
 
 
@@ -156,6 +156,7 @@ def test_no_launch_is_outside_the_two_recorded_steps(session: Session) -> None:
     assert session.recording.settings.step_source == "Optimizer.step"
 
 
+@pytest.mark.whole
 def test_launches_of_repeated_layers_belong_to_their_own_layer(gpt: Session) -> None:
     """The kernels and libraries are the same for both layers: only the call site tells."""
     rows = parts(gpt).sort_values("launch")
@@ -167,6 +168,7 @@ def test_launches_of_repeated_layers_belong_to_their_own_layer(gpt: Session) -> 
     assert list(backward.module) == [second, second, first, first] * 2
 
 
+@pytest.mark.whole
 def test_modules_are_the_names_that_the_user_s_model_gives(gpt: Session) -> None:
     rows = parts(gpt)
     modules = set(rows[rows.phase != "optimizer"].module.dropna())
@@ -176,6 +178,7 @@ def test_modules_are_the_names_that_the_user_s_model_gives(gpt: Session) -> None
     assert [name for name in modules if "[" in name or "L'" in name or "_orig_mod" in name] == []
 
 
+@pytest.mark.whole
 def test_a_line_has_its_code_and_its_time_forward_and_backward(gpt: Session) -> None:
     table = gpt.by_line().set_index("line")
     source = (EXAMPLES / "gpt.py").read_text().splitlines()
@@ -205,6 +208,7 @@ def test_an_eager_optimizer_s_launches_are_ops_of_the_optimizer(mlp: Session) ->
     assert set(eager.node.dropna()) == set()
 
 
+@pytest.mark.whole
 def test_a_compiled_optimizer_s_launch_is_attributed_to_the_optimizer_s_lines(gpt: Session) -> None:
     rows = parts(gpt)
     optimizer = rows[rows.phase == "optimizer"]

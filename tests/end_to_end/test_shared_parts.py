@@ -166,7 +166,12 @@ def test_each_call_of_equal_parts_has_the_modules_whose_parameters_it_is_passed(
 
 
 @pytest.mark.parametrize(
-    ("held", "order"), [("layers", (2, 0, 1)), ("blocks", (0, 1, 2)), ("blocks", (1, 2, 0))]
+    ("held", "order"),
+    [
+        ("layers", (2, 0, 1)),
+        pytest.param("blocks", (0, 1, 2), marks=pytest.mark.whole),
+        ("blocks", (1, 2, 0)),
+    ],
 )
 @pytest.mark.parametrize("shares", [True, False])
 def test_parts_from_a_cache_have_the_modules_of_the_model_that_calls_them(

@@ -68,6 +68,7 @@ def test_a_report_has_no_violation(browser, tmp_path, name, part):
     assert troubles == []
 
 
+@pytest.mark.whole
 def test_a_comparison_has_no_violation(browser, tmp_path):
     page, troubles = browser
     changed = diff(recorded("worked/gpt_eager"), recorded("worked/gpt_compiled"))

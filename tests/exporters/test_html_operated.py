@@ -55,7 +55,9 @@ def heads(page, table):
     ]
 
 
-@pytest.mark.parametrize("width", [900, 1100, 1400, 1920])
+@pytest.mark.parametrize(
+    "width", [900, *(pytest.param(each, marks=pytest.mark.whole) for each in (1100, 1400)), 1920]
+)
 def test_each_phase_has_a_column_that_can_be_seen(page, width):
     page.set_viewport_size({"width": width, "height": 900})
     for table in ("lines", "modules", "kernels"):

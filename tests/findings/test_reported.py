@@ -16,6 +16,7 @@ def test_the_rules_say_what_was_judged(name: str) -> None:
     assert EVERY[name]() == sections()[name]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(paths()))
 def test_no_time_of_a_step_is_counted_twice(name: str) -> None:
     findings = profiler_ext.load(paths()[name]).recommendations

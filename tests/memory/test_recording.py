@@ -187,7 +187,11 @@ def one_rank() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("is_view", "kind"), [(False, MemoryKind.COMMUNICATION), (True, MemoryKind.GRADIENTS)]
+    ("is_view", "kind"),
+    [
+        pytest.param(False, MemoryKind.COMMUNICATION, marks=pytest.mark.whole),
+        (True, MemoryKind.GRADIENTS),
+    ],
 )
 def test_buckets_of_ddp_are_communication_unless_they_hold_gradients(
     is_view: bool, kind: MemoryKind, one_rank: None

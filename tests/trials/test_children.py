@@ -215,7 +215,11 @@ def _ends(process: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 @pytest.mark.parametrize(
     ("launcher", "number"),
-    [((), signal.SIGTERM), ((), signal.SIGINT), (("torchrun", "--standalone"), signal.SIGTERM)],
+    [
+        pytest.param((), signal.SIGTERM, marks=pytest.mark.whole),
+        ((), signal.SIGINT),
+        (("torchrun", "--standalone"), signal.SIGTERM),
+    ],
 )
 def test_a_signal_ends_the_child_and_prints_what_was_measured(tmp_path, launcher, number):
     (tmp_path / "train.py").write_text(ENDLESS)
