@@ -119,6 +119,7 @@ def test_a_failure_loses_the_choices_alone(fresh_torch, times, monkeypatch, meth
 
 
 @pytest.mark.whole
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # of torch's C++ template
 def test_inductors_own_template_and_library_call_are_timed(fresh_torch):
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler is installed")
