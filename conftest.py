@@ -88,9 +88,17 @@ def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
             sampled[item.path].append(item)
     left_out = {item for item in items if item.get_closest_marker("whole")}
     for own in sampled.values():
-        drawn = [item for item in own if _draw(item) % SAMPLE_OF == 0] or [min(own, key=_draw)]
+        drawn = [item for item in own if _draw(item) % _sample_of(item) == 0]
+        drawn = drawn or [min(own, key=_draw)]
         left_out |= set(own) - set(drawn)
     return left_out
+
+
+def _sample_of(item: pytest.Item) -> int:
+    """Return of how many tests one is in the sample."""
+    mark = item.get_closest_marker("sweep")
+    of: int = SAMPLE_OF if mark is None else mark.kwargs.get("of", SAMPLE_OF)
+    return of
 
 
 def _draw(item: pytest.Item) -> int:

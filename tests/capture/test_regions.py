@@ -21,7 +21,11 @@ from profiler_ext.records.provenance import GraphInstance
 from tests.compiling import fresh_torch, torch
 
 __all__ = ["fresh_torch"]
-pytestmark = [pytest.mark.usefixtures("fresh_torch"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.sweep(of=3),
+]
 
 Row = tuple[str, str, str | None, int]
 """Phase, module, forward node and line of a launch."""

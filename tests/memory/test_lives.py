@@ -155,6 +155,7 @@ def readers(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
             yield user
 
 
+@pytest.mark.whole
 def test_a_compiled_forwards_values_are_needed_by_those_that_read_them(
     compiled: tuple[Session, torch.fx.Graph],
 ) -> None:
