@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,6 +19,7 @@ from typing import Any
 
 from verification.flaws.measuring import compare, findings_of, found_again, recorded, sizes_of
 from verification.flaws.programs.program import Sizes, Step
+from verification.rows import row_of_process
 
 from . import programs, unfitted
 from .judging import marked_lines, table
@@ -77,22 +76,9 @@ def _measure(name: str, is_tiny: bool, out: Path) -> int:
 
 
 def _run(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    words = [sys.executable, "-W", "ignore", "-m", "verification.fusions", "--one", name]
-    words += ["--out", str(options.out)] + ["--tiny"] * options.tiny
-    path: Path = options.out / f"{name}.json"
-    path.unlink(missing_ok=True)
-    environment = {**os.environ, "TEARDOWN_CUPTI": "1", "PROFILER_EXT_LEARN": "0"}
-    with (options.out / f"{name}.log").open("w") as log:
-        try:
-            subprocess.run(
-                words, env=environment, stdout=log, stderr=log, check=False, timeout=TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired:
-            return {"name": name, "failure": f"not done within {TIMEOUT_S} s"}
-    if not path.exists():
-        return {"name": name, "failure": "the process ended without a row"}
-    row: dict[str, Any] = json.loads(path.read_text())
-    return row
+    words = ["verification.fusions", "--one", name, *["--tiny"] * options.tiny]
+    environment = {"TEARDOWN_CUPTI": "1", "PROFILER_EXT_LEARN": "0"}
+    return row_of_process(name, words, options.out, environment, TIMEOUT_S)
 
 
 def _read_again(name: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 from typing import Any
+
+from verification.rows import row_of_process
 
 from .judging import table
 from .programs import PROGRAMS
@@ -77,24 +77,11 @@ def _run(name: str, options: argparse.Namespace, devices: Queue[int]) -> list[di
 def _run_once(
     name: str, options: argparse.Namespace, out: Path, cache: Path, device: int
 ) -> dict[str, Any]:
-    words = [sys.executable, "-W", "ignore", "-m", "verification.replays", "--one", name]
-    words += ["--out", str(out)] + ["--tiny"] * options.tiny
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{name}.json"
-    path.unlink(missing_ok=True)
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache.resolve())}
+    words = ["verification.replays", "--one", name, *["--tiny"] * options.tiny]
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache.resolve())}
     if options.gpus > 1:
         environment["CUDA_VISIBLE_DEVICES"] = str(device)
-    with (out / f"{name}.log").open("w") as log:
-        try:
-            subprocess.run(
-                words, env=environment, stdout=log, stderr=log, check=False, timeout=TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired:
-            return {"name": name, "failure": f"not done within {TIMEOUT_S} s"}
-    if not path.exists():
-        return {"name": name, "failure": "the process ended without a row"}
-    row: dict[str, Any] = json.loads(path.read_text())
+    row = row_of_process(name, words, out, environment, TIMEOUT_S)
     print(table([row]).splitlines()[2], flush=True)
     return row
 

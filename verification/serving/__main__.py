@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 import traceback
 from pathlib import Path
+
+from verification.rows import row_of_process
 
 from .judging import Row, table
 
@@ -81,25 +81,12 @@ def _measure(options: argparse.Namespace) -> int:
 
 def _run(program: str, options: argparse.Namespace) -> Row:
     name = f"{options.engine}_{program}"
-    path: Path = options.out / f"{name}.json"
-    path.unlink(missing_ok=True)
     if program in ("cold", "made"):
         for cache in ("cache", "inductor"):
             shutil.rmtree(options.out / cache, ignore_errors=True)
-    words = [sys.executable, "-W", "ignore", "-m", "verification.serving", options.engine]
-    words += ["--one", program, "--device", options.device, "--out", str(options.out)]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(options.out / "inductor")}
-    with (options.out / f"{name}.log").open("w") as log:
-        try:
-            subprocess.run(
-                words, env=environment, stdout=log, stderr=log, check=False, timeout=options.limit
-            )
-        except subprocess.TimeoutExpired:
-            return {"name": name, "failure": f"not done within {options.limit} s: see its log"}
-    if not path.exists():
-        return {"name": name, "failure": "the process ended without a row"}
-    row: Row = json.loads(path.read_text())
-    return row
+    words = ["verification.serving", options.engine, "--one", program, "--device", options.device]
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(options.out / "inductor")}
+    return row_of_process(name, words, options.out, environment, options.limit)
 
 
 if __name__ == "__main__":
