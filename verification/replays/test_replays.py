@@ -119,6 +119,8 @@ def test_a_program_runs_as_it_launches_and_as_it_replays(name: str) -> None:
 
 @pytest.mark.whole
 @pytest.mark.usefixtures("fresh_torch")
+# Dynamo reads it of what a function that it resumes is passed.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize("name", SLOW)
 def test_a_program_that_compiles_runs_both_ways(name: str) -> None:
     run_both_ways(name)
