@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     lines.add_argument("--json", default="inside.json", help="where the details go")
     for question in QUESTIONS:
         of_gpu = asked.add_parser(question.name)
-        of_gpu.add_argument("--only", nargs="+", metavar="NAME", default=[], help="run these anew")
+        of_gpu.add_argument("--only", nargs="+", metavar="NAME", default=[], help="run these again")
         of_gpu.add_argument("--minutes", type=float, default=9.0, help="for this command")
         of_gpu.add_argument("--gpus", type=int, default=1, help="one program at a time on each")
         of_gpu.add_argument("--again", action="store_true", help="run nothing")

@@ -52,12 +52,12 @@ def judge(truth: Sequence[Kernel], steps: Iterable[Sequence[Kernel]], has_branch
     Equal kernels are compared in their order, with branches as a whole: those have none. Where a
     name and grid ran another number of times, nothing says which is which.
     """
-    told = _by_kind(truth)
+    launched = _by_kind(truth)
     right, gaps = Counter[str](), Counter[str]()
     own = Verdict(0, 0, {}, 0, {}, 0, 0)
     for step in steps:
         own = replace(own, kernels=max(own.kernels, sum(each.is_replayed for each in step)))
-        for kernel, expected in _pairs(told, step, has_branches):
+        for kernel, expected in _pairs(launched, step, has_branches):
             ns = kernel.duration_ns
             gaps.update({kernel.gap: ns} if kernel.gap else {})
             if expected is None:
@@ -72,11 +72,11 @@ def judge(truth: Sequence[Kernel], steps: Iterable[Sequence[Kernel]], has_branch
 
 
 def _pairs(
-    told: Mapping[tuple[str, str], list[Kernel]], step: Sequence[Kernel], has_branches: bool
+    launched: Mapping[tuple[str, str], list[Kernel]], step: Sequence[Kernel], has_branches: bool
 ) -> Iterator[tuple[Kernel, Kernel | None]]:
     """Yield the replayed kernels of a step, each with its counterpart, if it has one."""
     for kind, ran in _by_kind(step).items():
-        expected = told.get(kind, [])
+        expected = launched.get(kind, [])
         if has_branches:
             expected = _nearest(expected, ran)
         for at, kernel in enumerate(ran):

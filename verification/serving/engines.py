@@ -92,20 +92,7 @@ def vllm(device: str, folder: Path, program: str) -> Toy:
         stood_in += absent.load("vllm.compilation.cuda_graph")
         wrapper = sys.modules["vllm.compilation.cuda_graph"]
         vars(wrapper)["weak_ref_tensors"] = lambda tensors: tensors
-    compilation = config.CompilationConfig(
-        mode=config.CompilationMode.VLLM_COMPILE,
-        splitting_ops=[OPERATOR],
-        compile_sizes=[],
-        cudagraph_mode=config.CUDAGraphMode.PIECEWISE if graphs else config.CUDAGraphMode.NONE,
-        cudagraph_capture_sizes=[TOKENS] if graphs else [],
-    )
-    made, late = absent.call(lambda: config.VllmConfig(compilation_config=compilation))
-    # What a platform turns off where it has no GPU.
-    compilation.mode = config.CompilationMode.VLLM_COMPILE
-    compilation.backend = compilation.backend or "inductor"
-    for option, value in vars(compilation.pass_config).items():
-        if option.startswith(("fuse_", "enable_")) and value is not False:
-            setattr(compilation.pass_config, option, False)
+    made, late = _vllm_config(config, graphs)
 
     class Model(Llama):
         def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
@@ -130,6 +117,25 @@ def vllm(device: str, folder: Path, program: str) -> Toy:
     replayed = config.CUDAGraphMode.PIECEWISE
     step(replayed), step(replayed)
     return Toy(lambda: step(replayed), expected, (*stood_in, *late))
+
+
+def _vllm_config(config: Any, graphs: bool) -> tuple[Any, tuple[str, ...]]:
+    """Return the piecewise configuration, and what stood in for it to be made."""
+    compilation = config.CompilationConfig(
+        mode=config.CompilationMode.VLLM_COMPILE,
+        splitting_ops=[OPERATOR],
+        compile_sizes=[],
+        cudagraph_mode=config.CUDAGraphMode.PIECEWISE if graphs else config.CUDAGraphMode.NONE,
+        cudagraph_capture_sizes=[TOKENS] if graphs else [],
+    )
+    made = absent.call(lambda: config.VllmConfig(compilation_config=compilation))
+    # What a platform turns off where it has no GPU.
+    compilation.mode = config.CompilationMode.VLLM_COMPILE
+    compilation.backend = compilation.backend or "inductor"
+    for option, value in vars(compilation.pass_config).items():
+        if option.startswith(("fuse_", "enable_")) and value is not False:
+            setattr(compilation.pass_config, option, False)
+    return made
 
 
 def aoti(device: str, folder: Path, program: str) -> Toy:
