@@ -42,3 +42,9 @@ def row_of_process(
         return {"name": name, "failure": f"the process ended without a row: see {log.name}"}
     row: Row = json.loads(path.read_text())
     return row
+
+
+def gpus_of(count: int) -> list[str]:
+    """The first of the devices that this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return (visible.split(",") if visible else [str(at) for at in range(count)])[:count]

@@ -22,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from verification.rows import gpus_of
+
 from . import split
 from .catalogue import FLAWS
 from .judging import accepted_rules, judged, table, tuned_table
@@ -90,8 +92,8 @@ def _names(options: argparse.Namespace) -> list[str]:
 
 def _run(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of these names, each from a process of its own; a GPU measures one at a time."""
-    gpus: queue.Queue[int] = queue.Queue()
-    for gpu in list(range(options.parallel)) * options.ahead:
+    gpus: queue.Queue[str] = queue.Queue()
+    for gpu in gpus_of(options.parallel) * options.ahead:
         gpus.put(gpu)
 
     def run(name: str) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def _read_again(options: argparse.Namespace) -> list[dict[str, Any]]:
     return [found_again(row, options.out) for row in rows]
 
 
-def _row(name: str, gpu: int, options: argparse.Namespace) -> dict[str, Any]:
+def _row(name: str, gpu: str, options: argparse.Namespace) -> dict[str, Any]:
     out: Path = options.out
     (out / f"{name}.json").unlink(missing_ok=True)
     words = [sys.executable, "-W", "ignore", "-m", "verification.flaws", "--one", name]
@@ -125,8 +127,7 @@ def _row(name: str, gpu: int, options: argparse.Namespace) -> dict[str, Any]:
         "PROFILER_EXT_LEARN": "0",
     }
     if not options.tiny:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
+        environment["CUDA_VISIBLE_DEVICES"] = gpu
     try:
         with (out / f"{name}.log").open("w") as log:
             done = subprocess.run(

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from verification.rows import gpus_of
+
 __all__ = ["TINY", "Question", "Row", "answer", "measured_here", "run_within"]
 
 Row = dict[str, Any]
@@ -101,12 +103,6 @@ def to_run(names: Sequence[str], only: Sequence[str], rows: Mapping[str, Row]) -
         return list(only)
     failed = [name for name in names if "failure" in rows.get(name, {})]
     return [*(name for name in names if name not in rows), *failed]
-
-
-def gpus_of(count: int) -> list[str]:
-    """The first of the devices that this process may use."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return (visible.split(",") if visible else [str(at) for at in range(count)])[:count]
 
 
 def _work(run: _Run, gpu: str) -> None:

@@ -24,6 +24,7 @@ from verification.inside import looking, models, running
 from verification.inside.looking import by_model, kernel_rows, ncu_command
 from verification.inside.profiled import session_row
 from verification.inside.running import TINY, Question, Row, answer, to_run
+from verification.rows import gpus_of
 
 
 def options_of(out: Path, **changed: Any) -> Namespace:
@@ -101,9 +102,9 @@ def test_what_has_no_row_comes_before_what_failed() -> None:
 
 def test_devices_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert running.gpus_of(2) == ["0", "1"]
+    assert gpus_of(2) == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7")
-    assert running.gpus_of(2) == ["3", "5"]
+    assert gpus_of(2) == ["3", "5"]
 
 
 def test_a_command_is_asked_to_end_and_says_so(tmp_path: Path) -> None:

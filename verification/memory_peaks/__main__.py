@@ -29,6 +29,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from verification.rows import gpus_of
+
 from .cases import CASES
 from .judging import row_of, table
 from .programs import PROGRAMS, Program
@@ -90,8 +92,9 @@ def _names(program: Program) -> list[str]:
 def _run_all(chosen: list[Program], options: argparse.Namespace) -> list[Row]:
     """Those of one GPU side by side, then those of several GPUs, one after the other."""
     ends = time.monotonic() + 60 * options.minutes
-    free: queue.Queue[int] = queue.Queue()
-    for gpu in [*range(options.gpus)] * options.jobs:
+    gpus = gpus_of(options.gpus)
+    free: queue.Queue[str] = queue.Queue()
+    for gpu in gpus * options.jobs:
         free.put(gpu)
 
     def run(program: Program) -> list[Row]:
@@ -106,11 +109,11 @@ def _run_all(chosen: list[Program], options: argparse.Namespace) -> list[Row]:
         found = dict(zip((each.name for each in alone), pool.map(run, alone), strict=True))
     for each in chosen:
         if each.name not in found:
-            found[each.name] = _run(each, [*range(options.gpus)], options, ends)
+            found[each.name] = _run(each, gpus, options, ends)
     return [row for each in chosen for row in found[each.name]]
 
 
-def _run(program: Program, gpus: list[int], options: argparse.Namespace, ends: float) -> list[Row]:
+def _run(program: Program, gpus: list[str], options: argparse.Namespace, ends: float) -> list[Row]:
     paths = [options.out / f"{name}.json" for name in _names(program)]
     had = [json.loads(path.read_text()) for path in paths if path.exists()]
     if not options.only and len(had) == len(paths) and not any("failure" in row for row in had):
@@ -132,14 +135,14 @@ def _without(program: Program, why: str) -> list[Row]:
     return [{"name": name, "failure": why} for name in _names(program)]
 
 
-def _in_processes(program: Program, gpus: list[int], options: argparse.Namespace) -> bool:
+def _in_processes(program: Program, gpus: list[str], options: argparse.Namespace) -> bool:
     """Run a process for each rank; return whether all ended in time."""
     words = [sys.executable, "-W", "ignore", "-m", "verification.memory_peaks"]
     words += ["--one", program.name, "--out", str(options.out)] + ["--tiny"] * options.tiny
-    visible = ",".join(map(str, gpus))
     # Of programs side by side each has the port of its GPU
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT + gpus[0])}
-    shared |= {"CUDA_VISIBLE_DEVICES": visible, "TEARDOWN_CUPTI": "1", "PROFILER_EXT_LEARN": "0"}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT + int(gpus[0]))}
+    shared |= {"TEARDOWN_CUPTI": "1", "PROFILER_EXT_LEARN": "0"}
+    shared |= {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     children = []
     for rank in range(program.ranks):
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(program.ranks)}

@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from verification.rows import row_of_process
+from verification.rows import gpus_of, row_of_process
 
 from .judging import table
 from .programs import PROGRAMS
@@ -47,8 +47,8 @@ def main() -> int:
 
         measure(options.one, options.tiny, options.out)
         return 0
-    devices: Queue[int] = Queue()
-    for device in range(options.gpus):
+    devices: Queue[str] = Queue()
+    for device in gpus_of(options.gpus):
         devices.put(device)
     run = _read_again if options.again else _run
     with ThreadPoolExecutor(options.gpus) as pool:
@@ -59,7 +59,7 @@ def main() -> int:
     return 1 if any("failure" in row for own in rows for row in own) else 0
 
 
-def _run(name: str, options: argparse.Namespace, devices: Queue[int]) -> list[dict[str, Any]]:
+def _run(name: str, options: argparse.Namespace, devices: Queue[str]) -> list[dict[str, Any]]:
     """Run a program with empty caches, and again with what it left there if that is wanted."""
     device = devices.get()
     cache = options.out / "caches" / name
@@ -75,18 +75,17 @@ def _run(name: str, options: argparse.Namespace, devices: Queue[int]) -> list[di
 
 
 def _run_once(
-    name: str, options: argparse.Namespace, out: Path, cache: Path, device: int
+    name: str, options: argparse.Namespace, out: Path, cache: Path, device: str
 ) -> dict[str, Any]:
     words = ["verification.replays", "--one", name, *["--tiny"] * options.tiny]
     environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache.resolve())}
-    if options.gpus > 1:
-        environment["CUDA_VISIBLE_DEVICES"] = str(device)
+    environment["CUDA_VISIBLE_DEVICES"] = device
     row = row_of_process(name, words, out, environment, TIMEOUT_S)
     print(table([row]).splitlines()[2], flush=True)
     return row
 
 
-def _read_again(name: str, options: argparse.Namespace, _: Queue[int]) -> list[dict[str, Any]]:
+def _read_again(name: str, options: argparse.Namespace, _: Queue[str]) -> list[dict[str, Any]]:
     from .measuring import judged
 
     rows = []
