@@ -28,7 +28,7 @@ from profiler_ext.records.inside import (
 from profiler_ext.records.kernel_lines import LinePart
 from profiler_ext.torch_compat.names import running_names
 
-_MOST_PARTS = 24
+_MOST_PARTS = 64
 _LEAST_EXPLAINED = 0.5  # of the kernel's time; below, one line's removal says little
 _MOST_APART = 1.25  # between the kernel alone and in the step
 _WHOLE = "_whole"

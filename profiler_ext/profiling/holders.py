@@ -22,6 +22,8 @@ from profiler_ext.torch_compat import calling, device_memory
 _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 """Torch, whose frames repeat what the program passed, and this package."""
 
+_PACKAGES = frozenset({"torch", "builtins", "numpy", __name__.partition(".")[0]})
+"""Whose objects are not gone into."""
 _MAX_VISITED = 5_000
 _MAX_ITEMS = 1_000
 _MAX_DEPTH = 4
@@ -107,8 +109,8 @@ def _inside(value: object) -> Iterator[tuple[str, object]]:
         for at, each in enumerate(islice(value, _MAX_ITEMS)):
             yield f"[{at}]", each
     elif not isinstance(value, type | ModuleType | torch.nn.Module | FunctionType):
-        is_torchs = type(value).__module__.partition(".")[0] in ("torch", "builtins", "numpy")
-        own = {} if is_torchs else getattr(value, "__dict__", None)
+        is_ours = type(value).__module__.partition(".")[0] in _PACKAGES
+        own = {} if is_ours else getattr(value, "__dict__", None)
         if isinstance(own, Mapping):
             for attribute, each in islice(list(own.items()), _MAX_ITEMS):
                 yield f".{attribute}", each

@@ -30,7 +30,7 @@ from verification.inside.running import Question, answer, measured_here
 
 QUESTIONS = (
     Question("planted", tuple(CASES), by_planted, judging.planted_table, 240, 45),
-    Question("ncu", tuple(MODELS), by_ncu, judging.ncu_table, 500, 240),
+    Question("ncu", tuple(MODELS), by_ncu, judging.ncu_table, 700, 240),
     Question("model", tuple(MODELS), by_model, judging.model_table, 480, 150),
     # Its programs compile several times in a process
     Question(

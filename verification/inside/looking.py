@@ -275,7 +275,7 @@ def ncu_command(names: Iterable[str], report: Path, cache_control: str, interval
     wanted = "|".join(map(re.escape, names))
     return [
         ncu_tool() or "ncu",
-        *("--section", "SourceCounters", "--sampling-interval", str(interval)),
+        *("--section", "SourceCounters", "--warp-sampling-interval", str(interval)),
         *("--cache-control", cache_control, "--clock-control", "none"),
         *("--profile-from-start", "off", "--target-processes", "application-only"),
         *("--kernel-name-base", "function", "-k", f"regex:^({wanted})$"),

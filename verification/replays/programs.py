@@ -25,6 +25,7 @@ from verification.fusions.swiglu import swiglu
 from verification.memory_prices.programs import GPT
 
 from .apart import graphed_as_megatron, graphed_as_transformer_engine
+from .served import decoding_llama, decoding_moe
 
 __all__ = ["BRANCHES", "PROGRAMS", "SkippedError", "Steps"]
 
@@ -217,7 +218,7 @@ def graphed_callables(sizes: Sizes) -> Steps:
     """torch's own captures of forward and backward, by ``make_graphed_callables``."""
 
     def graphed(layers: tuple[nn.Module, ...], x: Tensor) -> None:
-        args = tuple((x.clone().requires_grad_(),) for _ in layers)
+        args = tuple((x.detach().clone().requires_grad_(),) for _ in layers)
         torch.cuda.make_graphed_callables(layers, args)
 
     yield from in_parts(sizes, graphed)
@@ -532,4 +533,6 @@ PROGRAMS: dict[str, Program] = {
     "conditional_nodes": conditional_nodes,
     "decode": partial(decode, is_compiled=False),
     "decode_compiled": partial(decode, is_compiled=True),
+    "decoding_llama": partial(decoding_llama, capture=captured),
+    "decoding_moe": partial(decoding_moe, capture=captured),
 }

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -68,13 +68,13 @@ class _StandIn(ModuleType):
 
 
 class _Finder:
-    """Finds stand-ins for packages by name."""
+    """Finds stand-ins for packages, and for modules of packages, by name."""
 
     def __init__(self) -> None:
         self.packages: set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        is_ours = name.partition(".")[0] in self.packages
+        is_ours = any(f"{name}.".startswith(f"{package}.") for package in self.packages)
         return ModuleSpec(name, self, is_package=True) if is_ours else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -127,7 +127,7 @@ def call(attempt: Callable[[], T]) -> tuple[T, tuple[str, ...]]:
             try:
                 return attempt(), tuple(stood_in)
             except ModuleNotFoundError as error:
-                package = (error.name or "").partition(".")[0]
+                package = _to_stand_in_for(error.name or "")
                 if not package or package in _finder.packages:
                     raise
                 _finder.packages.add(package)
@@ -138,6 +138,13 @@ def call(attempt: Callable[[], T]) -> tuple[T, tuple[str, ...]]:
                     raise
                 define(operator, lambda: None)
                 stood_in.append(operator)
+
+
+def _to_stand_in_for(module: str) -> str:
+    """Return the package of a module that is missing, or the module where its package is there."""
+    package = module.partition(".")[0]
+    is_there = PathFinder.find_spec(package) is not None and package not in _finder.packages
+    return module if is_there else package
 
 
 def missing_operator(message: str) -> str | None:
@@ -154,8 +161,8 @@ def define_named_in(package: str) -> tuple[str, ...]:
 
     What matches patterns compares with operators that need not be called.
     """
-    folder = Path(next(iter(sys.modules[package].__path__)))
-    texts = (path.read_text() for path in sorted(folder.rglob("*.py")))
+    folders = map(Path, sys.modules[package].__path__)
+    texts = (path.read_text() for each in folders for path in sorted(each.rglob("*.py")))
     named = {"{}::{}".format(*found) for text in texts for found in _NAMED.findall(text)}
     missing = [operator for operator in sorted(named) if not is_defined(operator)]
     for operator in missing:

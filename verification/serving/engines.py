@@ -84,8 +84,10 @@ def vllm(device: str, folder: Path, program: str) -> Toy:
     """Compile with ``support_torch_compile``, piecewise."""
     graphs = program == "graphs"
     os.environ["VLLM_CACHE_ROOT"] = str(folder / "cache")
-    absent.stand_in("transformers", "torchvision")
-    stood_in = absent.load("vllm.compilation.decorators", "vllm.config", "vllm.forward_context")
+    absent.stand_in("transformers", "torchvision", "vllm.vllm_flash_attn")
+    names = ("decorators", "passes.pass_manager")
+    stood_in = absent.load(*(f"vllm.compilation.{each}" for each in names))
+    stood_in += absent.load("vllm.config", "vllm.forward_context")
     stood_in += absent.define_named_in("vllm.compilation")
     config, context = sys.modules["vllm.config"], sys.modules["vllm.forward_context"]
     if graphs and not absent.is_defined("_C::weak_ref_tensor"):
