@@ -44,8 +44,9 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.one:
         from .measuring import measure
+        from .served import as_rank
 
-        measure(options.one, options.tiny, options.out)
+        measure(options.one, options.tiny, as_rank(options.out))
         return 0
     devices: Queue[str] = Queue()
     for device in gpus_of(options.gpus):

@@ -1,9 +1,14 @@
-"""Models of transformers as they are served: a token from a static cache, whole or of one rank."""
+"""Models of transformers as they are served: a token from a static cache, whole or of one rank.
+
+``torchrun --nproc-per-node 2 -m verification.replays --one decoding_llama --out DIR`` splits the
+products among GPUs; each rank has a folder in DIR.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +16,22 @@ from torch import Tensor, nn
 
 from verification.flaws.programs.program import Sizes, compiled, seeded
 
-__all__ = ["decoding_llama", "decoding_moe"]
+__all__ = ["as_rank", "decoding_llama", "decoding_moe"]
 
 _COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 _ROWS = ("o_proj", "down_proj")
+
+
+def as_rank(out: Path) -> Path:
+    """Join the other ranks, if there are some; return the folder of this one."""
+    if "RANK" not in os.environ:
+        return out
+    rank = int(os.environ["RANK"])
+    torch.cuda.set_device(rank)
+    torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    own = out / f"rank{rank}"
+    own.mkdir(parents=True, exist_ok=True)
+    return own
 
 
 def decoding_llama(sizes: Sizes, capture: Callable[[Any], Any]) -> Iterator[Callable[[], object]]:

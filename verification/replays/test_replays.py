@@ -26,7 +26,11 @@ SECOND = Part("model.py:3", "layers.1", "forward")
 BACKWARD = Part("model.py:3", "layers.1", "backward")
 OTHER_LINE = Part("model.py:4", "layers.1", "forward")
 # Compilers and optimizers take seconds to import.
-SLOW = [name for name in PROGRAMS if any(each in name for each in ("compiled", "train", "lean"))]
+SLOW = [
+    name
+    for name in PROGRAMS
+    if any(each in name for each in ("compiled", "train", "lean", "decoding"))
+]
 SLOW.append("optimizer_alone")
 
 
