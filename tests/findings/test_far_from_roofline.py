@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from profiler_ext.findings.collectives import overlaps_collective
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.findings.rules.far_from_roofline import RULE
 from tests.findings.stepping import US, Script, judged
+from tests.findings.test_missed_fusion import with_graphs
 from tests.handmade import interned, masked
 
 
@@ -108,3 +110,25 @@ def test_without_rooflines_it_cannot_be_judged() -> None:
     (unjudged,) = judged(RULE, script.analysis()).rules_skipped
     assert unjudged.reason.startswith("no launch has a roofline")
     assert np.ma.getmaskarray(Facts(script.analysis()).rooflines.could_save_ns).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_recommended"), [(("epilogue_fusion",), True), (("max_autotune_gemm",), False)]
+)
+def test_max_autotune_is_recommended_where_it_was_off(
+    options: tuple[str, ...], is_recommended: bool
+) -> None:
+    facts = Facts(with_graphs("prologue", record={"fusion_options": options}))
+    count, known = len(facts.launches), facts.rooflines
+    facts.__dict__["rooflines"] = replace(
+        known,
+        roofline_ns=np.ma.array(facts.launches.duration_ns // 10),
+        could_save_ns=np.ma.array(facts.launches.duration_ns * 7 // 8),
+        bound=interned(["compute"] * count),
+        **rates(count),
+    )
+    found = RULE.judge(facts)
+    assert not isinstance(found, CannotJudge)
+    remedies = {each.remedy for each in found}
+    assert len(remedies) == 1
+    assert ("max-autotune" in remedies.pop()) is is_recommended

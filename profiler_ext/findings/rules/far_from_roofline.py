@@ -23,11 +23,10 @@ _MAX_CHARACTERS = 80
 # and so are generated kernels that compute a softmax, or read a place several times (pooling).
 _JUDGED = re.compile(r"\b(?:add|b|badd)?b?mm\b|triton_tem_\w*mm")
 _REMEDY = {
-    Bound.MEMORY: (
-        "check its operands' strides and small dimensions; another layout, or max-autotune"
-    ),
-    Bound.COMPUTE: "sizes that are multiples of 64, max-autotune, a narrower dtype",
+    Bound.MEMORY: "check its operands' strides and small dimensions; another layout",
+    Bound.COMPUTE: "sizes that are multiples of 64, a narrower dtype",
 }
+_TUNED = "max_autotune"  # and of the options that begin so
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -68,7 +67,7 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
         "roofline",
         est_saving_ns=saving_ns,
         confidence=Confidence.UPPER_BOUND,
-        remedy=_REMEDY[bound],
+        remedy=_REMEDY[bound] + ", or max-autotune" * (not _is_tuned(facts, longest)),
         location=location_of(facts.place(longest), kernel, facts.compile_id(longest)),
         evidence=(
             *count_and_time(facts, launches),
@@ -79,6 +78,15 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
         ),
         launches=launches,
     )
+
+
+def _is_tuned(facts: Facts, launch: int) -> bool:
+    """Tell whether what computes the product was chosen by measuring, as max-autotune does."""
+    graph = facts.launches.graph[launch]
+    if graph is np.ma.masked:
+        return False
+    options = facts.analysis.recording.graphs[int(graph)].record.fusion_options
+    return any(each.startswith(_TUNED) for each in options)
 
 
 def _reached(facts: Facts, launch: int, bound: Bound) -> str:
