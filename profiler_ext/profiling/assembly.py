@@ -196,6 +196,7 @@ def settings_of_process(
     unprofiled_steps_ns: tuple[int, ...] = (),
     unprofiled_steps_on_device: bool = False,
     step_call: str = "",
+    debug_settings: tuple[str, ...] = (),
 ) -> Settings:
     """Return the settings of a recording in this process.
 
@@ -218,7 +219,7 @@ def settings_of_process(
         unprofiled_steps_ns=unprofiled_steps_ns,
         unprofiled_steps_on_device=unprofiled_steps_on_device,
         step_call=step_call,
-        debug_settings=process.debug_settings(),
+        debug_settings=debug_settings,
     )
 
 

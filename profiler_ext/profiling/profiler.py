@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from profiler_ext.findings import Findings
     from profiler_ext.records.analysis import Analysis
 
+_SLOWING = "which debug settings are on"
+
 
 class LastSessionMixin(SessionExplanations):
     """The methods of a session, for the last session."""
@@ -406,9 +408,11 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         called = self._guard.run("called modules", self._paths, held) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
         before = self._guard.run("steps", self._times_before) or StepTimes()
+        slowing = self._guard.try_run(_SLOWING, process.debug_settings) or ()
         made = settings_of_process(
-            own, self.step_source, called, self._requested_options(), *before[:2], self.step_call
-        )
+            own, self.step_source, called, self._requested_options(), *before[:2], self.step_call,
+            slowing,
+        )  # fmt: skip
         recorded = self._recorded_calls if any(each.calls for each in self._recorded_calls) else ()
         return replace(made, step_calls=(*before.calls, *recorded))
 

@@ -73,6 +73,16 @@ def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, wher
 
 
 @pytest.mark.usefixtures("shown")
+def test_a_setting_that_cannot_be_read_costs_nothing_else(monkeypatch) -> None:
+    sound = looped().session.by_line()
+    monkeypatch.setattr("profiler_ext.profiling.profiler.process.debug_settings", fails)
+    with pytest.warns(CaptureWarning, match="of ours"):
+        session = looped().session
+    assert [gap.reason for gap in other_gaps(session)] == [GapReason.PARTLY_CAPTURED]
+    assert session.by_line()["line"].tolist() == sound["line"].tolist()
+
+
+@pytest.mark.usefixtures("shown")
 @pytest.mark.parametrize(
     "where",
     [
