@@ -37,7 +37,8 @@ def _without_backward(facts: Facts) -> Iterable[Candidate]:
     spent_ns = max(spent_ns, facts.removed_per_step_ns(own) if len(own) else 0)
     if not spent_ns or spent_ns < _MIN_FRACTION * facts.training.step_ns:
         return ()
-    shared = shared_line(facts, own)
+    trained = np.flatnonzero(facts.in_steps(facts.launches.phase.where(*_BEHIND)))
+    shared = shared_line(facts, own, trained)
     return (
         Candidate(
             summary="a network that is not trained runs in each step",
