@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, enclosing, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -44,7 +46,7 @@ def _coalescing(facts: Facts) -> tuple[Ints, Ints]:
     # An optimizer's sparse gradients change in each step, and ``.coalesce()`` is asked for
     launches, events = facts.launches, facts.analysis.recording.trace.events
     is_own = launches.scope.where(Scope.EAGER) & launches.phase.where(*_IN_MODEL)
-    is_own &= facts.mainly(lambda place: place.line is not None and "coalesce" not in str(place))
+    is_own &= facts.mainly(_is_product)
     is_own &= ~np.ma.getmaskarray(launches.op_event)
     rows = np.flatnonzero(facts.in_steps(is_own))
     op = launches.op_event[rows].filled(0).astype(np.int64)
@@ -54,17 +56,21 @@ def _coalescing(facts: Facts) -> tuple[Ints, Ints]:
     return rows[is_within], around[is_within]
 
 
+def _is_product(place: Place) -> bool:
+    words = f"{place.aten_op} {place.code}"
+    return place.line is not None and "coalesce" not in words
+
+
 def _saved_ns(facts: Facts, launches: Ints) -> int:
     """Return how much shorter the step is without launches, and the waits after them."""
     if facts.replay is None:
         return facts.removed_per_step_ns(launches)
-    kept, slowdown = facts.replay.unchanged, facts.training.slowdown
-    kept.cpu[launches] = kept.busy[launches] = 0
-    waits = facts.replay.waits
-    left = np.ones(len(waits.start_ns), np.bool_)
-    left[np.isin(waits.last_launch, launches) & waits.is_for_value] = False
-    without_ns = facts.replay.step_ns(slowdown, type(kept)(kept.cpu, kept.busy, left))
-    return max(facts.replay.step_ns(slowdown) - without_ns, 0)
+    replay, slowdown = facts.replay, facts.training.slowdown
+    left = replay.unchanged
+    left.cpu[launches] = left.busy[launches] = 0
+    waits = ~(np.isin(replay.waits.last_launch, launches) & replay.waits.is_for_value)
+    without_ns = replay.step_ns(slowdown, replace(left, waits=waits))
+    return max(replay.step_ns(slowdown) - without_ns, 0)
 
 
 RULE = Rule(

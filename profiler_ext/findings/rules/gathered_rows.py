@@ -106,9 +106,7 @@ def _products(facts: Facts) -> Iterator[Candidate]:
         yield _product(facts, (file, line), joining)
 
 
-def _product(
-    facts: Facts, line: tuple[str | None, int | None], joining: int | None
-) -> Candidate:
+def _product(facts: Facts, line: tuple[str | None, int | None], joining: int | None) -> Candidate:
     is_own = facts.mainly(lambda place: (place.file, place.line) == line)
     is_own &= facts.of_op(_OF_PRODUCT.__contains__)
     launches = np.flatnonzero(facts.in_steps(is_own))

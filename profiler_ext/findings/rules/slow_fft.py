@@ -83,11 +83,11 @@ RULE = Rule(
     "`_fft_conjugate_copy_kernel` writes the second half of their spectrum.",
     because="cuFFT has fast kernels for lengths that are products of small primes, best of 2, 3, 5 "
     "and 7. For other lengths it computes a convolution of at least twice the length: two "
-    "transforms and three products. The spectrum of real numbers is its own mirror image: half of it "
-    "says all, and products and inverse transforms of both halves compute each number twice.",
+    "transforms and three products. The spectrum of real numbers is its own mirror image: half of "
+    "it says all, and products and inverse transforms of both halves compute each number twice.",
     remedy="Pad to the next power of two, or to `scipy.fft.next_fast_len(n)`. A convolution by "
-    "transforms is the same with any length of at least the sum of both, less one. Of real numbers: "
-    "`torch.fft.rfft`, and `irfft(..., n)` back.",
+    "transforms is the same with any length of at least the sum of both, less one. Of real "
+    "numbers: `torch.fft.rfft`, and `irfft(..., n)` back.",
     saving="Three quarters of the time of Bluestein's kernels on the critical path. Of real "
     "numbers that of the kernels that write the second half, and half of the other complex kernels "
     "of the function if a line of these takes the real part.",
