@@ -112,8 +112,13 @@ def waits_in(facts: Facts, group: LaunchGroup) -> bool:
     """Tell whether the group is a loop whose line waits for each of its tensors."""
     waiting = {(each.file, each.line) for each in lines_that_wait(facts)}
     own = group.location.file, group.location.line
-    is_read = _is_read(facts, group.launches).any()
-    return group.kind is Kind.TENSORS and bool(is_read) and own in waiting
+    is_read = _is_read(facts, group.launches) | copies_to_host(facts)[group.launches]
+    return group.kind is Kind.TENSORS and bool(is_read.any()) and own in waiting
+
+
+def copies_to_host(facts: Facts) -> Rows:
+    """Flag the launches that copy tensors to the host: ``.tolist()``, ``.cpu()``."""
+    return facts.named(lambda name: "Memcpy DtoH" in name)
 
 
 def waits_of_calls(facts: Facts) -> set[tuple[str | None, int | None]]:
