@@ -47,7 +47,7 @@ POOLS_BACK = "void at::native::(anonymous namespace)::max_pool_backward_nhwc<c10
 LOOKUP = "void at::native::vectorized_gather_kernel<16, long>"
 
 
-def spectra(code: str, transform: str = MIRRORS) -> Analysis:
+def spectra(code: str, transform: str = MIRRORS, op: str = "fft_ifft") -> Analysis:
     return made(
         forward("_fft_r2c", transform),
         forward("mul", COMPLEX),
@@ -56,7 +56,7 @@ def spectra(code: str, transform: str = MIRRORS) -> Analysis:
         _fft_r2c=at(3, "fft_fft", code="a = torch.fft.fft(x)"),
         mul=at(4, code="a = a * b"),
         mul_back=at(4, "mul", Phase.BACKWARD, code="a = a * b"),
-        _fft_c2c=at(5, "fft_ifft", code=code),
+        _fft_c2c=at(5, op, code=code),
     )
 
 
@@ -69,6 +69,11 @@ def test_of_a_spectrum_of_real_numbers_half_is_enough():
 @pytest.mark.parametrize("code", ["return torch.fft.ifft(a)", "y = ifft(a); y.real, y.imag"])
 def test_where_the_result_is_complex_only_the_second_half_of_a_spectrum_goes(code: str):
     assert only(slow_fft.RULE, spectra(code)).est_saving_ns == 300 * US
+
+
+def test_the_real_part_of_a_spectrum_itself_has_two_halves():
+    analysis = spectra("return torch.fft.fft(a, dim=1).real", op="fft_fft")
+    assert only(slow_fft.RULE, analysis).est_saving_ns == 300 * US
 
 
 def test_transforms_of_complex_numbers_and_rfft_are_none():
@@ -120,7 +125,8 @@ def test_a_copy_that_pads_for_a_convolution_is_needless():
     found = only(padding_copy.RULE, padded())
     assert (found.est_saving_ns, found.location.line) == (600 * US, 3)
     assert found.remedy.startswith("the convolution's padding=")
-    for code in ("F.pad(x, (1, 1, 2, 2))", "F.pad(x, (rows // 2, rows - rows // 2))"):
+    timm = "x = F.pad(x, (pad_w // 2, pad_w - pad_w // 2), value=value)"
+    for code in ("F.pad(x, (1, 1, 2, 2))", timm):
         assert only(padding_copy.RULE, padded(code)).est_saving_ns == 600 * US
 
 
@@ -177,11 +183,12 @@ def test_pools_in_a_row_and_pools_of_other_tensors_are_none():
     assert is_silent(nested_pools.RULE, pooled((100, 260, 470), between=True))
 
 
-def squared(kernel: str, code: str = "h.pow(2)") -> Analysis:
+def squared(kernel: str, *, casts_back: bool = True) -> Analysis:
+    code = "h.pow(2)"
     return made(
         forward("copy_", kernel),
         forward("pow"),
-        forward("to", CASTS),
+        forward("to", CASTS if casts_back else ELEMENTWISE),
         forward("mm", GEMM),
         copy_=at(3, "pow", code=code),
         pow=at(3, "pow", code=code),
@@ -198,6 +205,7 @@ def test_a_power_that_autocast_casts_for_could_be_a_product():
 
 def test_powers_that_nothing_is_cast_for_are_none():
     assert is_silent(float32_power.RULE, squared(ELEMENTWISE))
+    assert is_silent(float32_power.RULE, squared(CASTS, casts_back=False))  # a norm's
 
 
 def edges(joins: str = "cat", adds: str = "index_add_") -> Analysis:

@@ -89,7 +89,8 @@ def _products(facts: Facts) -> Iterator[Candidate]:
     is_own = launches.scope.where(Scope.EAGER) & launches.phase.where(Phase.FORWARD, Phase.OTHER)
     rows = np.flatnonzero(facts.in_steps(is_own & (facts.main_place >= 0)))
     places = [facts.place(row) for row in rows[np.argsort(launches.start_ns[rows])].tolist()]
-    adding = {(place.file, place.module) for place in places if place.aten_op in _SCATTERS}
+    # A library's functions are in files of their own
+    adding = {place.module or place.file for place in places if place.aten_op in _SCATTERS}
     lines: dict[tuple[str | None, int | None], int | None] = {}
     ends, joined = 0, None
     for place in places:
@@ -99,7 +100,7 @@ def _products(facts: Facts) -> Iterator[Candidate]:
             ends, joined = 0, place
         else:
             is_product = joined is not None and place.aten_op in _MULTIPLIES
-            if joined and is_product and (joined.file, joined.module) in adding:
+            if joined and is_product and (joined.module or joined.file) in adding:
                 lines[place.file, place.line] = joined.line
             ends, joined = 0, None
     for (file, line), joining in lines.items():

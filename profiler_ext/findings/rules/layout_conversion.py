@@ -19,6 +19,7 @@ _CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 # Of one dimension they are products with copies around them, for which there is a rule
 _CONVOLVES = re.compile(r"aten::(conv[23]d|_?convolution)$")
 _COPIES = "aten::copy_"
+_CASTS = "gpu_kernel_impl<"  # without a cast it is gpu_kernel_impl_nocast
 _NORMALISES = re.compile(
     r"at::native::batch_norm_(collect_statistics|transform_input|backward)_kernel\b"
 )
@@ -40,12 +41,12 @@ def _of_inputs(facts: Facts) -> Iterator[Candidate]:
     is_copy = facts.of_op(_COPIES.__eq__) & launches.scope.where(Scope.EAGER)
     is_copy &= facts.mainly(lambda place: _CONVOLVES.match(place.aten_op or "") is not None)
     is_copy &= launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE)
-    is_copy &= ~facts.named(lambda name: is_conversion(name) or classify.is_memory_work(name))
+    is_copy &= ~facts.named(_is_other_copy)
     rows = np.flatnonzero(facts.in_steps(is_copy & (facts.main_place >= 0)))
     saved_ns = facts.median_per_step(rows, facts.removal_saving_ns(rows))
     if saved_ns:
         yield Candidate(
-            summary="convolutions copy their input, which has another layout than their weight",
+            summary="convolutions copy their input, which is strided or has another layout",
             est_saving_ns=saved_ns,
             confidence=Confidence.ESTIMATED,
             remedy="keep channels_last up to the convolution: no view or "
@@ -58,6 +59,11 @@ def _of_inputs(facts: Facts) -> Iterator[Candidate]:
 
 def _changes_layout(name: str) -> bool:
     return _CHANGES_LAYOUT.search(name) is not None
+
+
+def _is_other_copy(name: str) -> bool:
+    """Tell whether a kernel converts a dtype, of what is strided or not, or copies as it is."""
+    return is_conversion(name) or _CASTS in name or classify.is_memory_work(name)
 
 
 def _normalises(name: str) -> bool:

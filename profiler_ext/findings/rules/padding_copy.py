@@ -10,6 +10,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
+from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -17,7 +18,7 @@ _PADS = re.compile(r"aten::(constant_)?pad(_nd)?$")
 _WRITES = frozenset({"aten::fill_", "aten::copy_", "aten::constant_pad_nd"})
 _CONVOLVES = re.compile(r"aten::(conv[123]d|_?convolution)$")
 _AMOUNTS = re.compile(r"\bpad\(\s*[^,()]+(?:\([^()]*\))?\s*,\s*[(\[]([^()\[\]]*)[)\]]")
-_OTHER_VALUE = re.compile(r"value=|mode=|inf\b")
+_OTHER_VALUE = re.compile(r"value=-?(?!0\b)\d|mode=|inf\b")
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -68,16 +69,20 @@ def _are_convolved(facts: Facts, pads: Ints) -> bool:
     readers = [facts.place(row) for row in following if row >= 0 and facts.main_place[row] >= 0]
     return len(readers) == len(following) and all(
         _CONVOLVES.match(each.aten_op or "") is not None
-        and (each.file, each.function) == (place.file, place.function)
+        and (_function(each) == _function(place) or each.module == place.module)
         for each in readers
     )
+
+
+def _function(place: Place) -> tuple[str | None, str | None]:
+    return place.file, place.function
 
 
 RULE = Rule(
     name="padding_copy",
     title="Inputs of convolutions that are padded by a copy",
     means="A line adds zeros around a tensor (`F.pad`, `nn.ZeroPad2d`), and a convolution of the "
-    "same function is what runs next.",
+    "same function or module is what runs next.",
     because="`F.pad` fills a larger tensor with zeros and copies the input into it: the input is "
     "written once more, and read again by the convolution. A convolution with `padding=` adds the "
     "zeros where it reads.",

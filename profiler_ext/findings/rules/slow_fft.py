@@ -24,7 +24,8 @@ _SAVING = 3 / 4
 # ``aten::fft_fft`` of real numbers computes half of the spectrum and writes the other by this
 _MIRRORS = "_fft_conjugate_copy_kernel"
 _TRANSFORMS = "aten::_fft_c2c"
-_REAL_PART = re.compile(r"\.real\b|\birfft")
+_REAL_PART = re.compile(r"\.real\b")
+_INVERSE = "aten::fft_ifft"
 _OTHER_PART = re.compile(r"\.imag\b|angle\(")
 _HALF = 0.5
 
@@ -58,10 +59,7 @@ def _of_real_numbers(facts: Facts) -> Iterator[Candidate]:
     of_function = dict(launches_by_function(facts, complex_rows))
     for function, own in launches_by_function(facts, mirroring):
         rest = np.setdiff1d(of_function.get(function, own), own)
-        codes = {facts.place(row).code or "" for row in rest.tolist()}
-        # What is no real part of them in the end may need both halves
-        is_real = any(map(_REAL_PART.search, codes)) and not any(map(_OTHER_PART.search, codes))
-        rest = rest if is_real else rest[:0]
+        rest = rest if _ends_in_real_numbers(facts, rest) else rest[:0]
         saved_ns = facts.median_per_step(own, facts.paced_ns(own))
         saved_ns += int(_HALF * facts.median_per_step(rest, facts.paced_ns(rest)))
         launches = np.union1d(own, rest)
@@ -74,6 +72,15 @@ def _of_real_numbers(facts: Facts) -> Iterator[Candidate]:
             evidence=count_and_time(facts, launches),
             launches=launches,
         )
+
+
+def _ends_in_real_numbers(facts: Facts, launches: Ints) -> bool:
+    """Tell whether only the real part of an inverse transform is read; else both halves may be."""
+    places = [facts.place(row) for row in launches.tolist()]
+    codes = {place.code or "" for place in places}
+    is_inverse = any((place.aten_op or "").startswith(_INVERSE) for place in places)
+    is_real = any(map(_REAL_PART.search, codes)) and not any(map(_OTHER_PART.search, codes))
+    return is_inverse and is_real
 
 
 RULE = Rule(
@@ -90,6 +97,7 @@ RULE = Rule(
     "numbers: `torch.fft.rfft`, and `irfft(..., n)` back.",
     saving="Three quarters of the time of Bluestein's kernels on the critical path. Of real "
     "numbers that of the kernels that write the second half, and half of the other complex kernels "
-    "of the function if a line of these takes the real part.",
+    "of the function if a line of these takes the real part, and one of them is an inverse "
+    "transform.",
     judge=_judge,
 )

@@ -148,7 +148,7 @@ RULE = Rule(
     "are measured from one to the next on the device, because the CPU's lead varies. The gain is "
     "divided among the lines by the idle time that each one causes. Where the line loops over "
     "tensors and reads or copies each, what `python_loop` would save is added: one op does it all, "
-    "and nothing is read in between. Waits in most rounds of a loop in a forward are part of `python_loop`. Waits for a "
-    "copy to the device are not included.",
+    "and nothing is read in between. Waits in most rounds of a loop in a forward are part of "
+    "`python_loop`. Waits for a copy to the device are not included.",
     judge=_judge,
 )
