@@ -21,7 +21,7 @@ from profiler_ext.findings.launch_groups import (
     waits_of_calls,
 )
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
-from profiler_ext.records.events import Ints
+from profiler_ext.records.events import Ints, flag_rows
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -87,7 +87,8 @@ def _remedy(facts: Facts, loop: LaunchGroup | None) -> str:
     if loop is not None:
         # A read of a single value is a copy, too, by an op of its own
         ops = ops_of(facts, loop.launches[copies_to_host(facts)[loop.launches]])
-        return _COPIES_REMEDY if any("copy" in op for op in ops) else _LOOP_REMEDY
+        is_copy = flag_rows(ops, lambda name: "copy" in name)
+        return _COPIES_REMEDY if is_copy.any() else _LOOP_REMEDY
     return _TOKENS_REMEDY if facts.is_decoding else _REMEDY
 
 
