@@ -17,6 +17,7 @@ from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.records.analysis import Analysis, Launches, Place, Step
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.events import Codes, Events, Ints, flag_rows
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.share_sums import largest_places, sum_by
 from profiler_ext.records.step_kinds import KindOfSteps, kinds_of_steps
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope, StepKind
@@ -429,12 +430,22 @@ def facts_of(analysis: Analysis) -> Facts:
     return analysis.derived.once("facts", lambda: Facts(analysis))
 
 
-def shared_line(facts: Facts, launches: Ints) -> Location:
-    """Return the innermost line that all of these launches come from; ``NOWHERE`` without one."""
-    places = np.unique(facts.main_place[launches]).tolist()
-    stacks = [facts.analysis.places[at].stack for at in places if at >= 0]
+def shared_line(facts: Facts, launches: Ints, others: Ints | None = None) -> Location:
+    """Return the innermost line that all of these launches come from; ``NOWHERE`` without one.
+
+    Of the lines that all share, those that no other launches come from are preferred.
+    """
+    stacks = _stacks(facts, launches)
     shared = [frames[0] for frames in zip(*stacks, strict=False) if len(set(frames)) == 1]
+    if others is not None:
+        lines = {(each.file, each.line) for own in _stacks(facts, others) for each in own}
+        shared = [each for each in shared if (each.file, each.line) not in lines] or shared
     return Location(shared[-1].file, shared[-1].line, shared[-1].code) if shared else NOWHERE
+
+
+def _stacks(facts: Facts, launches: Ints) -> list[tuple[Frame, ...]]:
+    places = np.unique(facts.main_place[launches]).tolist()
+    return [facts.analysis.places[at].stack for at in places if at >= 0]
 
 
 def location_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Location:

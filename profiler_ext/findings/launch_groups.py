@@ -112,8 +112,13 @@ def waits_in(facts: Facts, group: LaunchGroup) -> bool:
     """Tell whether the group is a loop whose line waits for each of its tensors."""
     waiting = {(each.file, each.line) for each in lines_that_wait(facts)}
     own = group.location.file, group.location.line
-    is_read = flag_rows(ops_of(facts, group.launches), lambda name: name == _READ)
+    is_read = _is_read(facts, group.launches) | copies_to_host(facts)[group.launches]
     return group.kind is Kind.TENSORS and bool(is_read.any()) and own in waiting
+
+
+def copies_to_host(facts: Facts) -> Rows:
+    """Flag the launches that copy tensors to the host: ``.tolist()``, ``.cpu()``."""
+    return facts.named(lambda name: "Memcpy DtoH" in name)
 
 
 def waits_of_calls(facts: Facts) -> set[tuple[str | None, int | None]]:
@@ -227,7 +232,7 @@ def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGrou
     for each in others:
         waits &= ~each
     if waits.any():
-        reads = eager[flag_rows(ops_of(facts, eager), lambda name: name == _READ)]
+        reads = eager[_is_read(facts, eager)]
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
         yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
 
@@ -247,15 +252,26 @@ def _pageable_copies(facts: Facts) -> Iterator[LaunchGroup]:
         yield LaunchGroup(Kind.COPIES, where, copies, count, 1.0, 1.0, waits)
 
 
+def _is_read(facts: Facts, launches: Ints) -> Rows:
+    """Flag the launches that read a single value from the device."""
+    return flag_rows(ops_of(facts, launches), _READ.__eq__)
+
+
 def _without_op(facts: Facts, launches: Ints) -> Floats:
-    """Return the part of the CPU's time since the launch before in which it was in no op of it."""
+    """Return the part of the CPU's time since the launch before in which it was in no op of it.
+
+    Between two reads of one line nothing is left: the line reads a tensor value by value, to
+    print it for example.
+    """
     enqueued_ns, op = facts.pace.enqueued_ns, facts.launches.op_event[launches]
-    ordered = np.sort(enqueued_ns)
+    order = np.argsort(enqueued_ns, kind="stable")
     own_ns = enqueued_ns[launches]
-    before_ns = ordered[np.maximum(np.searchsorted(ordered, own_ns) - 1, 0)]
+    before = order[np.maximum(np.searchsorted(enqueued_ns[order], own_ns) - 1, 0)]
+    before_ns, place = enqueued_ns[before], facts.main_place
+    in_row = np.isin(before, launches) & (place[before] == place[launches]) & (place[before] >= 0)
     begin_ns = facts.analysis.recording.trace.events.start_ns[op.filled(0)]
     begin_ns = np.where(np.ma.getmaskarray(op), own_ns, begin_ns)
-    left_ns = np.clip(begin_ns - before_ns, 0, own_ns - before_ns)
+    left_ns = np.where(in_row, 0, np.clip(begin_ns - before_ns, 0, own_ns - before_ns))
     kept: Floats = left_ns / np.maximum(own_ns - before_ns, 1)
     return kept
 
@@ -290,7 +306,7 @@ def _is_of_one(op: str) -> bool:
 
 def _optimizer(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of an optimizer's ops of one parameter each."""
-    single = launches[_is_single(facts, launches)]
+    single = launches[_is_single(facts, launches) & ~_is_read(facts, launches)]
     if facts.launches_per_step(single) >= _MIN_OPTIMIZER_LAUNCHES:
         count = usual_count(facts, single)
         yield LaunchGroup(Kind.OPTIMIZER, busiest(facts, single), single, count, 0.1, 0.35)

@@ -93,7 +93,13 @@ def test_an_optimizer_that_the_device_is_slow_with_is_not_called_launch_bound():
     assert 1.8 * MS < found.est_saving_ns <= 0.65 * 3 * MS
 
 
-def looping(tensors: int, *, waits: bool = False, kernel_ns: int = 2 * US) -> Analysis:
+def looping(
+    tensors: int,
+    *,
+    waits: bool = False,
+    kernel_ns: int = 2 * US,
+    read: str = "_local_scalar_dense",
+) -> Analysis:
     """Return steps with a loop over tensors at one line, after work that keeps the device busy."""
     script = Script()
     for _ in range(_STEPS):
@@ -101,13 +107,11 @@ def looping(tensors: int, *, waits: bool = False, kernel_ns: int = 2 * US) -> An
         for _ in range(tensors):
             script.launch("vectorized_elementwise_kernel", kernel_ns, op="aten::norm")
             if waits:
-                read = "aten::_local_scalar_dense"
-                script.launch(
-                    "Memcpy DtoH (Device -> Pageable)", US, op=read, category="gpu_memcpy"
-                )
+                copy = "Memcpy DtoH (Device -> Pageable)"
+                script.launch(copy, US, op=f"aten::{read}", category="gpu_memcpy")
                 script.wait()
         script.end_step()
-    at_line = {"norm": _LINE, "_local_scalar_dense": _LINE}
+    at_line = {"norm": _LINE, read: _LINE}
     made = placed(script.analysis(), **at_line)
     places = tuple(replace(each, **_LINE) for each in made.idle.places)
     return replace(made, idle=replace(made.idle, places=places))
@@ -127,6 +131,16 @@ def test_a_few_tensors_are_no_loop():
 
 def test_long_kernels_of_a_loop_are_as_long_once_they_are_one():
     assert is_silent(python_loop.RULE, looping(30, kernel_ns=40 * US))
+
+
+def test_a_loop_that_copies_each_tensor_to_the_host_waits_as_well():
+    analysis = looping(30, waits=True, read="copy_")
+    found = only(synchronisation.RULE, analysis)
+    assert found.remedy.startswith("one copy of all tensors")
+    assert found.evidence[-1].value == sum(
+        each.saving_ns for each in launch_groups(facts_of(analysis)) if each.kind is Kind.TENSORS
+    )
+    assert is_silent(python_loop.RULE, analysis)
 
 
 def test_a_loop_that_reads_each_value_costs_its_waits_and_its_launches():

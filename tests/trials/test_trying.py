@@ -511,7 +511,7 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *("discarded_work", "frozen_network", "full_sort", "gathered_rows", "looping_op"),
         *("native_convolution", "pointwise_convolution", "repeated_backward", "repeated_call"),
         *("exposed_copy", "product_with_zeros", "repeated_cast", "scattered_weights"),
-        *("training_mode",),
+        *("training_mode", "coalescing", "float32_power", "nested_pools", "padding_copy"),
         *("slow_fft", "small_batch", "split_batch", "unmerged_weight"),
         *("misaligned_matmul", "recomputed_prefix", "synchronisation", "uncached"),
         *("unlike_siblings", "unpaid_tuning"),

@@ -1,4 +1,4 @@
-"""The fourth collection of flaws, which no rule was written for.
+"""The fourth collection of flaws, which no rule was written for before it had run.
 
 It was made by somebody who had read the first three catalogues and a few of their programs for the
 form, and neither the rules nor the results, but who saw the names of three rules in `test_flaws`.

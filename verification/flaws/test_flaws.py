@@ -1,16 +1,22 @@
 """The list of flaws is whole, its programs run, and its judge is right about rows made by hand."""
 
+import gc
 import math
 import random
+import weakref
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
+import torch
 
 from verification.flaws import programs, split
 from verification.flaws.catalogue import FIRST, FLAWS
 from verification.flaws.fourth_catalogue import FOURTH
 from verification.flaws.judging import accepted_rules, judged, table, tuned_table
 from verification.flaws.measuring import found_again, measure, measure_tuned, sizes_of
+from verification.flaws.programs.control import captured
 from verification.flaws.second_catalogue import SECOND
 from verification.flaws.third_catalogue import THIRD
 
@@ -35,6 +41,23 @@ def test_each_flaw_has_a_program_and_lines_unless_it_is_a_setting() -> None:
 
 def test_the_half_that_rules_are_written_on_is_mapped_to_rules() -> None:
     assert set(split.read()["developing"]) <= set(accepted_rules()) <= set(FLAWS)
+
+
+def replayed_sum() -> tuple[Callable[[], torch.Tensor], weakref.ref[torch.Tensor]]:
+    """A captured sum, and its input without a hold on it."""
+    views = torch.ones(3)
+    return captured(lambda: views.sum()), weakref.ref(views)
+
+
+def test_a_captured_step_holds_the_inputs_that_its_graph_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("Stream", "stream", "current_stream", "CUDAGraph", "graph"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    replay, views = replayed_sum()
+    gc.collect()
+    assert views() is not None
+    assert replay() == 3
 
 
 def test_there_are_twenty_tuned_steps() -> None:

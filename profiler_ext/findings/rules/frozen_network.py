@@ -32,10 +32,13 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _without_backward(facts: Facts) -> Iterable[Candidate]:
     own = _frozen(facts)
+    # What the device waits for, or the CPU: such a network costs its launches, too
     spent_ns = facts.median_per_step(own, facts.paced_ns(own))
+    spent_ns = max(spent_ns, facts.removed_per_step_ns(own) if len(own) else 0)
     if not spent_ns or spent_ns < _MIN_FRACTION * facts.training.step_ns:
         return ()
-    shared = shared_line(facts, own)
+    trained = np.flatnonzero(facts.in_steps(facts.launches.phase.where(*_BEHIND)))
+    shared = shared_line(facts, own, trained)
     return (
         Candidate(
             summary="a network that is not trained runs in each step",
@@ -46,7 +49,7 @@ def _without_backward(facts: Facts) -> Iterable[Candidate]:
             location=location_of(facts.place(facts.longest(own))) if shared == NOWHERE else shared,
             evidence=(
                 *count_and_time(facts, own),
-                Figure("that sets the pace", spent_ns, FigureUnit.NS),
+                Figure("a step without it is shorter by", spent_ns, FigureUnit.NS),
             ),
         ),
     )

@@ -1,4 +1,4 @@
-"""The rule for rows that are gathered and written, only to be added up."""
+"""The rule for rows that are gathered and written, only to be added up or multiplied."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ _MAX_BETWEEN = 3
 # Of gathering and scattering with their gradients 0.37 was gone in a sparse product, on an H100
 _BY_PRODUCT = 0.4
 _HALF = 0.5
+_JOINS = frozenset({"aten::cat", "aten::concat", "aten::concatenate"})
+_MULTIPLIES = frozenset({"aten::linear", "aten::matmul", "aten::addmm", "aten::mm"})
+_OF_PRODUCT = _MULTIPLIES | {"aten::sum", "aten::bmm"}
+_MIN_ENDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class _Sum:
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU")
-    return tuple(_candidate(facts, each) for each in _sums(facts))
+    return (*(_candidate(facts, each) for each in _sums(facts)), *_products(facts))
 
 
 def _sums(facts: Facts) -> Iterator[_Sum]:
@@ -77,6 +81,48 @@ def _sums(facts: Facts) -> Iterator[_Sum]:
         gather_ns, sum_ns = (int(launches.duration_ns[each].sum()) for each in (gathers, sums))
         if is_bag or gather_ns > _HALF * sum_ns:
             yield _Sum(gathers, sums, is_bag)
+
+
+def _products(facts: Facts) -> Iterator[Candidate]:
+    """Yield the products with rows that are gathered twice and joined, and added up later."""
+    launches = facts.launches
+    is_own = launches.scope.where(Scope.EAGER) & launches.phase.where(Phase.FORWARD, Phase.OTHER)
+    rows = np.flatnonzero(facts.in_steps(is_own & (facts.main_place >= 0)))
+    places = [facts.place(row) for row in rows[np.argsort(launches.start_ns[rows])].tolist()]
+    # A library's functions are in files of their own
+    adding = {place.module or place.file for place in places if place.aten_op in _SCATTERS}
+    lines: dict[tuple[str | None, int | None], int | None] = {}
+    ends, joined = 0, None
+    for place in places:
+        if place.aten_op in _LOOKS_UP - {_EMBEDS}:
+            ends, joined = ends + 1, None
+        elif place.aten_op in _JOINS and ends >= _MIN_ENDS:
+            ends, joined = 0, place
+        else:
+            is_product = joined is not None and place.aten_op in _MULTIPLIES
+            if joined and is_product and (joined.module or joined.file) in adding:
+                lines[place.file, place.line] = joined.line
+            ends, joined = 0, None
+    for (file, line), joining in lines.items():
+        yield _product(facts, (file, line), joining)
+
+
+def _product(facts: Facts, line: tuple[str | None, int | None], joining: int | None) -> Candidate:
+    is_own = facts.mainly(lambda place: (place.file, place.line) == line)
+    is_own &= facts.of_op(_OF_PRODUCT.__contains__)
+    launches = np.flatnonzero(facts.in_steps(is_own))
+    return Candidate(
+        summary="a product of rows that were gathered for each edge and joined",
+        est_saving_ns=_time(facts, launches),
+        confidence=Confidence.UPPER_BOUND,
+        remedy="multiply the nodes by each half of the weight, then gather and add",
+        location=location_of(facts.place(facts.longest(launches))),
+        evidence=(
+            *count_and_time(facts, launches),
+            Figure("the line that joins them", joining or 0),
+        ),
+        launches=launches,
+    )
 
 
 def _gradients(facts: Facts, launches: Ints) -> Ints:
@@ -124,17 +170,22 @@ _SPARSE = "torch.sparse.mm of the adjacency matrix and the rows (PyG: adj_t in p
 
 RULE = Rule(
     name="gathered_rows",
-    title="Rows that are gathered only to be added up",
+    title="Rows that are gathered only to be added up or multiplied",
     means="A line looks rows up (`F.embedding`, `index_select`, `gather`, `x[index]`) and the next "
     "launches of the function average or add them: over one dimension, or by another index "
-    "(`scatter_add_`, `index_add_`). Zeros to add to and a weight for each row may be between.",
+    "(`scatter_add_`, `index_add_`). Zeros to add to and a weight for each row may be between. Or "
+    "two tensors of such rows are joined (`torch.cat`), a linear layer multiplies them next, and "
+    "the module adds rows up by an index: a message of both ends of each edge.",
     because="All rows are written to memory, read again and dropped; their gradients are, too. "
-    "With sixty rows for each sum that is most of what such a layer moves.",
+    "With sixty rows for each sum that is most of what such a layer moves. A product with rows "
+    "that are gathered many times multiplies the same row as often.",
     remedy="`nn.EmbeddingBag` looks up and reduces in one kernel. Messages over the edges of a "
     "graph are a product with the sparse adjacency matrix: `torch.sparse.mm`, or `adj_t` of a "
-    "`SparseTensor` in PyG.",
+    "`SparseTensor` in PyG. A linear layer of two joined tensors is the sum of two: `x @ left` and "
+    "`x @ right` of the nodes, gathered and added for each edge.",
     saving="On the critical path: of embeddings half of the lookup (its writes), the reduction, "
     "and the launches that write its gradient for each row. Of gathering and scattering two "
-    "fifths, with their gradients: the rows still have to be read.",
+    "fifths, with their gradients: the rows still have to be read. Of joined rows the product with "
+    "its backward, an upper bound: the nodes remain to be multiplied.",
     judge=_judge,
 )

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, launching
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
+from profiler_ext.findings.rules.dtype_conversion import is_conversion
+from profiler_ext.kineto import classify
 from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase, Scope
 
 _CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
+# Of one dimension they are products with copies around them, for which there is a rule
+_CONVOLVES = re.compile(r"aten::(conv[23]d|_?convolution)$")
+_COPIES = "aten::copy_"
+_CASTS = "gpu_kernel_impl<"  # without a cast it is gpu_kernel_impl_nocast
 _NORMALISES = re.compile(
     r"at::native::batch_norm_(collect_statistics|transform_input|backward)_kernel\b"
 )
@@ -25,11 +32,38 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, where cuDNN is not")
     launches = np.flatnonzero(facts.in_steps(facts.named(_changes_layout)))
-    return (_candidate(facts, launches),) if len(launches) else ()
+    return (*((_candidate(facts, launches),) if len(launches) else ()), *_of_inputs(facts))
+
+
+def _of_inputs(facts: Facts) -> Iterator[Candidate]:
+    """Yield the copies that torch itself makes of what convolutions are given."""
+    launches = facts.launches
+    is_copy = facts.of_op(_COPIES.__eq__) & launches.scope.where(Scope.EAGER)
+    is_copy &= facts.mainly(lambda place: _CONVOLVES.match(place.aten_op or "") is not None)
+    is_copy &= launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE)
+    is_copy &= ~facts.named(_is_other_copy)
+    rows = np.flatnonzero(facts.in_steps(is_copy & (facts.main_place >= 0)))
+    saved_ns = facts.median_per_step(rows, facts.removal_saving_ns(rows))
+    if saved_ns:
+        yield Candidate(
+            summary="convolutions copy their input, which is strided or has another layout",
+            est_saving_ns=saved_ns,
+            confidence=Confidence.ESTIMATED,
+            remedy="keep channels_last up to the convolution: no view or "
+            ".contiguous() across channels",
+            location=location_of(facts.place(facts.longest(rows))),
+            evidence=(*count_and_time(facts, rows), *launching(facts, rows, saved_ns)),
+            launches=rows,
+        )
 
 
 def _changes_layout(name: str) -> bool:
     return _CHANGES_LAYOUT.search(name) is not None
+
+
+def _is_other_copy(name: str) -> bool:
+    """Tell whether a kernel converts a dtype, of what is strided or not, or copies as it is."""
+    return is_conversion(name) or _CASTS in name or classify.is_memory_work(name)
 
 
 def _normalises(name: str) -> bool:
@@ -62,12 +96,16 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
 RULE = Rule(
     name="layout_conversion",
     title="Convolutions that convert the layout of their operands",
-    means="cuDNN runs kernels called `nchwToNhwc` or `nhwcToNchw` around convolutions.",
+    means="cuDNN runs kernels called `nchwToNhwc` or `nhwcToNchw` around convolutions. Or torch "
+    "copies the input of a convolution of two or three dimensions before cuDNN gets it.",
     because="Tensor cores need the channels innermost. For tensors with the channels first, cuDNN "
     "converts the operands before a convolution and its result afterwards. torch's own batch "
-    "norms have kernels for channels-last that are several times as fast.",
+    "norms have kernels for channels-last that are several times as fast. A weight with the "
+    "channels last decides for the input, too: a line that makes it contiguous (to shuffle or "
+    "split channels by views) makes the next convolution copy it back.",
     remedy="`model.to(memory_format=torch.channels_last)` and "
-    "`images.to(memory_format=torch.channels_last)`: then no conversion is needed.",
+    "`images.to(memory_format=torch.channels_last)`: then no conversion is needed. Between "
+    "convolutions no `.contiguous()` or `.view()` that needs the channels first.",
     saving="Time of those kernels, or of launching them if the CPU is behind, and two thirds of "
     "the time of torch's own channels-first batch norms on the critical path. Other kernels may "
     "get faster or slower with the layout, which is not counted.",

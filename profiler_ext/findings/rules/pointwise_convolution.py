@@ -19,7 +19,9 @@ _BACKWARD = "aten::convolution_backward"
 # cuDNN runs a convolution that covers one place as a product, by cuBLAS's kernels
 _PRODUCT = re.compile(r"nvjet|gemm", re.IGNORECASE)
 _NO_PRODUCT = re.compile(r"implicit|indexed|fprop|dgrad|wgrad|conv", re.IGNORECASE)
-_COPIES = frozenset({"aten::copy_", "aten::add_", "aten::add"})
+_OF_IMAGES = re.compile(r"aten::conv[23]d$")
+_COPIES = "aten::copy_"
+_ADDS = frozenset({"aten::add_", "aten::add"})
 _REDUCES = re.compile(r"reduce_wgrad_nchw_helper")
 _MIN_PART = 0.05  # of the convolutions' own time
 
@@ -32,7 +34,10 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     backward = facts.mainly(lambda place: place.aten_op == _BACKWARD)
     rows = np.flatnonzero(facts.in_steps(eager & (forward | backward)))
     own = rows[np.isin(_keys(facts, rows), _pointwise(facts, rows))]
-    is_around = facts.of_op(_COPIES.__contains__) & ~facts.named(is_conversion)
+    # Of images the layout is at fault, for which there is a rule
+    is_image = facts.mainly(lambda place: _OF_IMAGES.match(place.aten_op or "") is not None)
+    is_around = facts.of_op(_ADDS.__contains__) | (facts.of_op(_COPIES.__eq__) & ~is_image)
+    is_around &= ~facts.named(is_conversion)
     is_around |= facts.named(lambda name: _REDUCES.search(name) is not None)
     around = own[is_around[own]]
     duration_ns = facts.launches.duration_ns

@@ -12,15 +12,16 @@ from profiler_ext.findings.facts import (
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.groups import Kind, LaunchGroup, ops_of
 from profiler_ext.findings.launch_groups import (
+    copies_to_host,
     launch_groups,
     lines_that_wait,
     waits_in,
     waits_of_calls,
 )
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
-from profiler_ext.records.events import Ints
+from profiler_ext.records.events import Ints, flag_rows
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -68,7 +69,7 @@ def _candidate(
         est_saving_ns=int(sum(reads) * idle_ns[rows].sum() / max(every_ns, 1)) + loop_ns,
         busy_ns=facts.median_per_step(launches, facts.launches.duration_ns[launches]),
         confidence=Confidence.ESTIMATED,
-        remedy=_remedy(facts) if loop is None else _LOOP_REMEDY,
+        remedy=_remedy(facts, loop),
         location=where,
         evidence=(
             Figure("idle spans a step", idle_spans_per_step(facts, rows)),
@@ -82,7 +83,12 @@ def _candidate(
     )
 
 
-def _remedy(facts: Facts) -> str:
+def _remedy(facts: Facts, loop: LaunchGroup | None) -> str:
+    if loop is not None:
+        # A read of a single value is a copy, too, by an op of its own
+        ops = ops_of(facts, loop.launches[copies_to_host(facts)[loop.launches]])
+        is_copy = flag_rows(ops, lambda name: "copy" in name)
+        return _COPIES_REMEDY if is_copy.any() else _LOOP_REMEDY
     return _TOKENS_REMEDY if facts.is_decoding else _REMEDY
 
 
@@ -119,6 +125,10 @@ _LOOP_REMEDY = (
     "one _foreach_* op of torch on the list of tensors (torch.nn.utils.clip_grad_norm_ for "
     "gradients) in place of the loop, and no .item() in it: read one result some steps later"
 )
+_COPIES_REMEDY = (
+    "one copy of all tensors (torch.stack) in place of a .tolist() or .cpu() for each; or compute "
+    "on the device what the loop computes"
+)
 
 RULE = Rule(
     name="synchronisation",
@@ -138,8 +148,8 @@ RULE = Rule(
     "launch starts once the CPU has reached it and the device has finished those before it. Steps "
     "are measured from one to the next on the device, because the CPU's lead varies. The gain is "
     "divided among the lines by the idle time that each one causes. Where the line loops over "
-    "tensors, what `python_loop` would save is added: one op does it all, and nothing is read in "
-    "between. Waits in most rounds of a loop in a forward are part of `python_loop`. Waits for a "
-    "copy to the device are not included.",
+    "tensors and reads or copies each, what `python_loop` would save is added: one op does it all, "
+    "and nothing is read in between. Waits in most rounds of a loop in a forward are part of "
+    "`python_loop`. Waits for a copy to the device are not included.",
     judge=_judge,
 )
