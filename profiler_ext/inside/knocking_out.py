@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import Any
 
 import torch
 
+from profiler_ext.inside.kernel_text import Kernel, NotTakenOutError, is_store
 from profiler_ext.inside.knock_out import (
     NOTHING_TO_TAKE_OUT,
-    Kernel,
-    NotTakenOutError,
-    is_store,
+    passed_loads,
+    text_without,
+    whole_text,
 )
 from profiler_ext.inside.launches import Launch
 from profiler_ext.inside.selection import ChosenKernel
@@ -86,25 +88,58 @@ def knock_out(
     return measured
 
 
-def parts_of(chosen: ChosenKernel) -> list[KernelPart]:
-    """Return the lines of a kernel by the nodes that they compute; stores are parts of their own.
+class _Role(Enum):
+    """What lines of a node do; its share by the cost model stands at the first that it has."""
 
-    So a part without its op or load leaves what is written, as the program without that line would.
+    COMPUTES = auto()
+    LOADS = auto()  # what its op passes on
+    STORES = auto()
+
+
+def parts_of(chosen: ChosenKernel) -> list[KernelPart]:
+    """Return the lines of a kernel by the nodes that they compute, and by what they do.
+
+    A part without its op leaves what that passes on and what is written, as the program without
+    that line would: loads of that operand, and stores, are parts of their own.
     """
-    lines = dict[tuple[tuple[str, ...], bool], list[int]]()
+    lines = dict[tuple[str, ...], dict[_Role, list[int]]]()
     texts = chosen.source.text.split("\n")
     for number, (line, text) in enumerate(zip(chosen.source.lines, texts, strict=False), start=1):
         if line.part is LinePart.NODE and line.nodes:
-            lines.setdefault((line.nodes, is_store(text)), []).append(number)
+            role = _Role.STORES if is_store(text) else _Role.COMPUTES
+            lines.setdefault(line.nodes, {}).setdefault(role, []).append(number)
+    try:
+        kernel = Kernel(chosen.source.text, chosen.kernel)
+    except NotTakenOutError:
+        pass  # nothing can be taken out of it
+    else:
+        lines = {nodes: _with_loads_apart(kernel, roles) for nodes, roles in lines.items()}
     return [
-        # The cost model has one share of a node; it stands at what computes it
-        replace(part, is_store=True, modelled_share=None if (nodes, False) in lines else share)
-        if stores
-        else part
-        for (nodes, stores), numbers in lines.items()
+        replace(
+            part,
+            is_load=role is _Role.LOADS,
+            is_store=role is _Role.STORES,
+            modelled_share=part.modelled_share if role is min(roles, key=_order) else None,
+        )
+        for nodes, roles in lines.items()
+        for role, numbers in roles.items()
         for part in [chosen.part(nodes, numbers)]
-        for share in [part.modelled_share]
     ]
+
+
+def _order(role: _Role) -> int:
+    return role.value
+
+
+def _with_loads_apart(kernel: Kernel, roles: dict[_Role, list[int]]) -> dict[_Role, list[int]]:
+    computing = roles.get(_Role.COMPUTES, [])
+    loads = passed_loads(kernel, {*computing})
+    apart = {
+        _Role.COMPUTES: [each for each in computing if each not in loads],
+        _Role.LOADS: [each for each in computing if each in loads],
+        _Role.STORES: roles.get(_Role.STORES, []),
+    }
+    return {role: numbers for role, numbers in apart.items() if numbers}
 
 
 def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _Variants:
@@ -119,7 +154,7 @@ def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _
     try:
         kernel = Kernel(chosen.source.text, chosen.kernel)
         config = launch.config
-        _submit(variants, kernel.whole(config, _WHOLE), _WHOLE)
+        _submit(variants, whole_text(kernel, config, _WHOLE), _WHOLE)
     except NotTakenOutError as error:
         variants.reason = str(error)
         return variants
@@ -130,7 +165,7 @@ def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _
             variants.reason = _OVER
             return variants
         try:
-            text = kernel.without(set(part.lines), config, f"_without_{at}", ranges)
+            text = text_without(kernel, set(part.lines), config, f"_without_{at}", ranges)
         except NotTakenOutError as error:
             variants.parts[at] = replace(part, reason=str(error))
             continue

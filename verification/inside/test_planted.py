@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.inside.knock_out import Kernel, is_store
+from profiler_ext.inside.kernel_text import Kernel, is_store
+from profiler_ext.inside.knock_out import text_without, whole_text
 from profiler_ext.inside.source_lines import SourceLines
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.profiling import switch
@@ -61,7 +62,9 @@ def test_the_marked_line_can_be_taken_out_of_its_kernels(case: Case) -> None:
         }
         if own:
             kernel = Kernel(source.text, source.kernel)
-            whole = kernel.whole(CONFIG, "_x")
-            without = kernel.without(own, CONFIG, "_x", dict.fromkeys(kernel.arguments, (0, 15)))
+            whole = whole_text(kernel, CONFIG, "_x")
+            without = text_without(
+                kernel, own, CONFIG, "_x", dict.fromkeys(kernel.arguments, (0, 15))
+            )
             taken_out += without != whole
     assert nodes and taken_out
