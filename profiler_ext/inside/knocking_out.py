@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from typing import Any
 
 import torch
@@ -88,58 +87,42 @@ def knock_out(
     return measured
 
 
-class _Role(Enum):
-    """What lines of a node do; its share by the cost model stands at the first that it has."""
-
-    COMPUTES = auto()
-    LOADS = auto()  # what its op passes on
-    STORES = auto()
-
-
 def parts_of(chosen: ChosenKernel) -> list[KernelPart]:
     """Return the lines of a kernel by the nodes that they compute, and by what they do.
 
-    A part without its op leaves what that passes on and what is written, as the program without
+    A part without its op leaves what that passes on, and what is written, as the program without
     that line would: loads of that operand, and stores, are parts of their own.
     """
-    lines = dict[tuple[str, ...], dict[_Role, list[int]]]()
-    texts = chosen.source.text.split("\n")
-    for number, (line, text) in enumerate(zip(chosen.source.lines, texts, strict=False), start=1):
-        if line.part is LinePart.NODE and line.nodes:
-            role = _Role.STORES if is_store(text) else _Role.COMPUTES
-            lines.setdefault(line.nodes, {}).setdefault(role, []).append(number)
     try:
         kernel = Kernel(chosen.source.text, chosen.kernel)
     except NotTakenOutError:
-        pass  # nothing can be taken out of it
-    else:
-        lines = {nodes: _with_loads_apart(kernel, roles) for nodes, roles in lines.items()}
+        kernel = None
+    lines = dict[tuple[str, ...], list[int]]()
+    for number, line in enumerate(chosen.source.lines, start=1):
+        if line.part is LinePart.NODE and line.nodes:
+            lines.setdefault(line.nodes, []).append(number)
     return [
-        replace(
-            part,
-            is_load=role is _Role.LOADS,
-            is_store=role is _Role.STORES,
-            modelled_share=part.modelled_share if role is min(roles, key=_order) else None,
-        )
-        for nodes, roles in lines.items()
-        for role, numbers in roles.items()
-        for part in [chosen.part(nodes, numbers)]
+        part
+        for nodes, numbers in lines.items()
+        for part in _parts_of_nodes(chosen, kernel, nodes, numbers)
     ]
 
 
-def _order(role: _Role) -> int:
-    return role.value
-
-
-def _with_loads_apart(kernel: Kernel, roles: dict[_Role, list[int]]) -> dict[_Role, list[int]]:
-    computing = roles.get(_Role.COMPUTES, [])
-    loads = passed_loads(kernel, {*computing})
-    apart = {
-        _Role.COMPUTES: [each for each in computing if each not in loads],
-        _Role.LOADS: [each for each in computing if each in loads],
-        _Role.STORES: roles.get(_Role.STORES, []),
-    }
-    return {role: numbers for role, numbers in apart.items() if numbers}
+def _parts_of_nodes(
+    chosen: ChosenKernel, kernel: Kernel | None, nodes: tuple[str, ...], numbers: Sequence[int]
+) -> Iterator[KernelPart]:
+    texts = chosen.source.text.split("\n")
+    stores = {each for each in numbers if is_store(texts[each - 1])}
+    loads = passed_loads(kernel, {*numbers} - stores) if kernel is not None else frozenset()
+    computing = [each for each in numbers if each not in loads | stores]
+    parts = (
+        chosen.part(nodes, computing),
+        replace(chosen.part(nodes, [each for each in numbers if each in loads]), is_load=True),
+        replace(chosen.part(nodes, [each for each in numbers if each in stores]), is_store=True),
+    )
+    first, *others = (each for each in parts if each.lines)
+    yield first  # with the one share that the cost model has of these nodes
+    yield from (replace(each, modelled_share=None) for each in others)
 
 
 def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _Variants:
