@@ -64,6 +64,7 @@ class Kernel:
         self.statements = tuple(_statements(function.body, None))
         self._constants = self._constant_names()
         self._addresses = self._address_names()
+        self._indices = self._index_names()
         self.pointers = tuple(
             each for each, kind in self.signature().items() if str(kind).startswith("*")
         )
@@ -136,20 +137,25 @@ class Kernel:
 
     def indices(self, name: str) -> frozenset[str]:
         """Return the index variables that a value varies with."""
-        return self._indices(name, frozenset())
+        return self._indices.get(name, frozenset())
 
-    def _indices(self, name: str, seen: frozenset[str]) -> frozenset[str]:
-        if name in seen:
-            return frozenset()
-        found = set[str]()
-        for each in self.statements:
-            if name in each.targets and each.value is not None:
-                if not VALUE.match(name) and name.endswith("index"):
-                    found.add(name)
-                inner = {n for read in each.reads for n in self._indices(read, seen | {name})}
-                is_reduced = VALUE.match(name) and is_reduction(each.value)
-                found |= {n for n in inner if not n.startswith("r")} if is_reduced else inner
-        return frozenset(found)
+    def _index_names(self) -> dict[str, frozenset[str]]:
+        """The index variables that each variable varies with."""
+        found = dict[str, frozenset[str]]()
+        while True:
+            before = dict(found)
+            for each in self.statements:
+                if each.value is None:
+                    continue
+                read = {index for name in each.reads for index in found.get(name, ())}
+                is_reduced = is_reduction(each.value)
+                for name in each.targets:
+                    is_value = VALUE.match(name) is not None
+                    own = {name} if not is_value and name.endswith("index") else set[str]()
+                    gone = {index for index in read if is_value and is_reduced and index[0] == "r"}
+                    found[name] = found.get(name, frozenset()) | own | (read - gone)
+            if found == before:
+                return found
 
     def _constant_names(self) -> frozenset[str]:
         assigned = {name for each in self.statements for name in each.targets}

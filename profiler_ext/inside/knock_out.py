@@ -193,18 +193,16 @@ class _Removal:
     def _passed_on(self) -> set[str]:
         """The variables that stand for a value, in the variant, where other lines read it."""
         others = (each for each in self._kernel.statements if each not in self._own)
-        reached, passed = {name for each in others for name in each.reads}, set[str]()
-        while True:
-            operands = {
-                name
-                for each in self._own
-                if not reached.isdisjoint(each.targets)
-                for name in self._operands_passed(each)
-            }
-            if operands <= passed:
-                return passed
+        waiting, passed = {name for each in others for name in each.reads}, set[str]()
+        seen = set[str]()
+        while waiting:
+            name = waiting.pop()
+            seen.add(name)
+            makers = (each for each in self._own if name in each.targets)
+            operands = {operand for each in makers for operand in self._operands_passed(each)}
             passed |= operands
-            reached |= operands
+            waiting |= operands - seen
+        return passed
 
     def _operands_passed(self, each: Statement) -> list[str]:
         """Return what a statement passes on; nothing where it has its own value in the variant."""

@@ -143,6 +143,15 @@ def test_a_load_is_apart_where_nothing_but_a_type_is_left_without_it() -> None:
     assert loads_apart(text, "tmp1 = ") == set()
 
 
+def test_values_that_are_read_twice_each_are_followed_once() -> None:
+    lines = ["tmp0 = tl.load(in_ptr0 + (x0), xmask)"]
+    for at in range(0, 60, 2):  # there are 2 ** 30 ways to the load
+        lines.append(f"tmp{at + 1} = libdevice.exp(tmp{at})")
+        lines.append(f"tmp{at + 2} = tmp{at} * tmp{at + 1}")
+    text = generated(*lines, "tl.store(out_ptr0 + (x0), tmp60, xmask)")
+    assert loads_apart(text, *(f"tmp{at} = " for at in range(61))) == {line_of(text, "tmp0 = ")}
+
+
 def test_what_a_reduction_or_a_gather_reads_is_its_own() -> None:
     own = ("tmp0 = ", "tmp1 = ", "tmp2 = ", "tmp4 = ", "_tmp3 = tl.where", "tmp3 = ")
     assert loads_apart(REDUCTION, *own) == set()
