@@ -105,7 +105,7 @@ def _alone(kernel: MeasuredKernel) -> str:
 
 
 def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
-    nodes = [("store " if each.is_store else "") + ", ".join(each.nodes) for each in kernel.parts]
+    nodes = list(map(_node, kernel.parts))
     places = [_place(each) for each in kernel.parts]
     most = _WIDE_NAME if width >= _WIDE else _NARROW_NAME
     node_width, place_width = (
@@ -125,6 +125,11 @@ def _part_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
         hidden = formatting.time_text(kernel.hidden_ns)
         percent = formatting.percent_text(kernel.hidden_ns, kernel.whole_ns)
         yield f"  {hidden} ({percent}) is shared, or hidden: no single row's removal saves it"
+
+
+def _node(part: KernelPart) -> str:
+    does = "store " if part.is_store else "load " if part.is_load else ""
+    return does + ", ".join(part.nodes)
 
 
 def _numbers(kernel: MeasuredKernel, part: KernelPart) -> tuple[str, str, str, str]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from profiler_ext.inside.kernel_text import Kernel, NotTakenOutError, is_store
 from profiler_ext.inside.knock_out import (
     NOTHING_TO_TAKE_OUT,
-    Kernel,
-    NotTakenOutError,
-    is_store,
+    passed_loads,
+    text_without,
+    whole_text,
 )
 from profiler_ext.inside.launches import Launch
 from profiler_ext.inside.selection import ChosenKernel
@@ -87,24 +88,41 @@ def knock_out(
 
 
 def parts_of(chosen: ChosenKernel) -> list[KernelPart]:
-    """Return the lines of a kernel by the nodes that they compute; stores are parts of their own.
+    """Return the lines of a kernel by the nodes that they compute, and by what they do.
 
-    So a part without its op or load leaves what is written, as the program without that line would.
+    A part without its op leaves what that passes on, and what is written, as the program without
+    that line would: loads of that operand, and stores, are parts of their own.
     """
-    lines = dict[tuple[tuple[str, ...], bool], list[int]]()
-    texts = chosen.source.text.split("\n")
-    for number, (line, text) in enumerate(zip(chosen.source.lines, texts, strict=False), start=1):
+    try:
+        kernel = Kernel(chosen.source.text, chosen.kernel)
+    except NotTakenOutError:
+        kernel = None
+    lines = dict[tuple[str, ...], list[int]]()
+    for number, line in enumerate(chosen.source.lines, start=1):
         if line.part is LinePart.NODE and line.nodes:
-            lines.setdefault((line.nodes, is_store(text)), []).append(number)
+            lines.setdefault(line.nodes, []).append(number)
     return [
-        # The cost model has one share of a node; it stands at what computes it
-        replace(part, is_store=True, modelled_share=None if (nodes, False) in lines else share)
-        if stores
-        else part
-        for (nodes, stores), numbers in lines.items()
-        for part in [chosen.part(nodes, numbers)]
-        for share in [part.modelled_share]
+        part
+        for nodes, numbers in lines.items()
+        for part in _parts_of_nodes(chosen, kernel, nodes, numbers)
     ]
+
+
+def _parts_of_nodes(
+    chosen: ChosenKernel, kernel: Kernel | None, nodes: tuple[str, ...], numbers: Sequence[int]
+) -> Iterator[KernelPart]:
+    texts = chosen.source.text.split("\n")
+    stores = {each for each in numbers if is_store(texts[each - 1])}
+    loads = passed_loads(kernel, {*numbers} - stores) if kernel is not None else frozenset()
+    computing = [each for each in numbers if each not in loads | stores]
+    parts = (
+        chosen.part(nodes, computing),
+        replace(chosen.part(nodes, [each for each in numbers if each in loads]), is_load=True),
+        replace(chosen.part(nodes, [each for each in numbers if each in stores]), is_store=True),
+    )
+    first, *others = (each for each in parts if each.lines)
+    yield first  # with the one share that the cost model has of these nodes
+    yield from (replace(each, modelled_share=None) for each in others)
 
 
 def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _Variants:
@@ -119,7 +137,7 @@ def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _
     try:
         kernel = Kernel(chosen.source.text, chosen.kernel)
         config = launch.config
-        _submit(variants, kernel.whole(config, _WHOLE), _WHOLE)
+        _submit(variants, whole_text(kernel, config, _WHOLE), _WHOLE)
     except NotTakenOutError as error:
         variants.reason = str(error)
         return variants
@@ -130,7 +148,7 @@ def _submitted(chosen: ChosenKernel, launch: Launch | None, until_s: float) -> _
             variants.reason = _OVER
             return variants
         try:
-            text = kernel.without(set(part.lines), config, f"_without_{at}", ranges)
+            text = text_without(kernel, set(part.lines), config, f"_without_{at}", ranges)
         except NotTakenOutError as error:
             variants.parts[at] = replace(part, reason=str(error))
             continue

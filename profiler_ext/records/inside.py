@@ -36,6 +36,7 @@ class KernelPart:
     saved_low_ns: float | None = None
     saved_high_ns: float | None = None
     is_store: bool = False  # the lines write what the nodes computed; others read and compute
+    is_load: bool = False  # the lines load what the nodes' op passes on where it is taken out
     reason: str = ""  # why it was not measured, or what lines do that compute no node
     # By samples, the reasons why its instructions were not issued, and the time of each
     stalls: tuple[tuple[str, int], ...] = ()

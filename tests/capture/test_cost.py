@@ -1,6 +1,7 @@
 """The shares model: the bytes that a node's own loads and stores move, then its arithmetic."""
 
 import pytest
+import torch
 
 from profiler_ext.capture.graphs import kernel_cost
 from tests.capture.fx_graphs import Graph, aten
@@ -12,29 +13,90 @@ NUMBERS = 4 * 8
 def test_a_fused_chain_loads_at_its_first_node_and_stores_at_its_last() -> None:
     graph = Graph()
     x = graph.given("x", 4, 8)
-    sin = graph.call(aten.sin.default, [x])
-    neg = graph.call(aten.neg.default, [sin])
-    cos = graph.call(aten.cos.default, [neg])
-    graph.module(cos)
+    relu = graph.call(aten.relu.default, [x])
+    neg = graph.call(aten.neg.default, [relu])
+    sign = graph.call(aten.sign.default, [neg])
+    graph.module(sign)
     load_or_store = kernel_cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
-    assert kernel_cost.weights((sin, neg, cos)) == (load_or_store, NUMBERS, load_or_store)
-    assert kernel_cost.moved_bytes((sin, neg, cos)) == 2 * BYTES
+    assert kernel_cost.weights((relu, neg, sign)) == (load_or_store, NUMBERS, load_or_store)
+    assert kernel_cost.moved_bytes((relu, neg, sign)) == 2 * BYTES
+
+
+def test_a_function_costs_the_instructions_of_its_elements_and_counts_as_one_operation() -> None:
+    graph = Graph()
+    relu = graph.call(aten.relu.default, [graph.given("x", 4, 8)])
+    erf = graph.call(aten.erf.default, [relu])
+    neg = graph.call(aten.neg.default, [erf])
+    graph.module(neg)
+    nodes = (relu, erf, neg)
+    assert kernel_cost.weights(nodes)[1] == kernel_cost.INSTRUCTIONS["erf"] * NUMBERS
+    assert kernel_cost.all_operations(nodes) == 3 * NUMBERS
+
+
+@pytest.mark.parametrize(
+    ("op", "by", "instructions"),
+    [
+        (aten.pow.Tensor_Scalar, 3, 1),
+        (aten.pow.Tensor_Scalar, 1.0, 1),
+        (aten.pow.Tensor_Scalar, 1.7, kernel_cost.INSTRUCTIONS["pow"]),
+        (aten.div.Tensor, 4.0, 1),
+    ],
+)
+def test_a_power_or_a_quotient_that_is_a_product_costs_one(
+    op: torch._ops.OpOverload, by: float, instructions: int
+) -> None:
+    graph = Graph()
+    relu = graph.call(aten.relu.default, [graph.given("x", 4, 8)])
+    node = graph.call(op, [relu, by])
+    neg = graph.call(aten.neg.default, [node])
+    graph.module(neg)
+    assert kernel_cost.weights((relu, node, neg))[1] == instructions * NUMBERS
+
+
+def test_a_value_that_is_not_stored_is_computed_for_each_element_that_reads_it() -> None:
+    graph = Graph()
+    angle, x = graph.given("angle", 8), graph.given("x", 4, 8)
+    cos = graph.call(aten.cos.default, [angle], size=(8,))
+    neg = graph.call(aten.neg.default, [cos], size=(8,))
+    view = graph.call(aten.unsqueeze.default, [neg, 0], size=(1, 8))
+    product = graph.call(aten.mul.Tensor, [x, view])
+    graph.module(product)
+    nodes = (cos, neg, view, product)
+    once = kernel_cost.OPERATIONS_PER_BYTE * 8 * 4
+    instructions = kernel_cost.INSTRUCTIONS["cos"] * NUMBERS
+    again = NUMBERS - 8  # loads, from the cache
+    assert kernel_cost.weights(nodes)[:3] == (once + instructions + again, NUMBERS, 0)
+    stored = kernel_cost.weights(nodes, stored={neg, product})
+    assert stored[:2] == (once + kernel_cost.INSTRUCTIONS["cos"] * 8, once + 8)
+    assert kernel_cost.all_operations(nodes) == 8 + 8 + NUMBERS
+
+
+def test_a_value_of_each_row_is_computed_once_where_rows_are_reduced() -> None:
+    graph = Graph()
+    scale = graph.call(aten.rsqrt.default, [graph.given("square", 4, 1)], size=(4, 1))
+    product = graph.call(aten.mul.Tensor, [graph.given("x", 4, 8), scale])
+    total = graph.call(aten.sum.dim_IntList, [product, [1], True], size=(4, 1))
+    graph.module(total)
+    pointwise = kernel_cost.weights((scale, product), stored={product})[0]
+    loaded = kernel_cost.OPERATIONS_PER_BYTE * 4 * 4
+    assert pointwise == loaded + NUMBERS + (NUMBERS - 4)
+    assert kernel_cost.weights((scale, product, total))[0] == loaded + 4
 
 
 def test_a_value_that_leaves_the_kernel_is_stored_even_if_it_is_read_inside() -> None:
     graph = Graph()
-    sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
-    cos = graph.call(aten.cos.default, [sin])
-    graph.module(sin, cos)
-    assert kernel_cost.moved_bytes((sin, cos)) == 3 * BYTES
+    relu = graph.call(aten.relu.default, [graph.given("x", 4, 8)])
+    sign = graph.call(aten.sign.default, [relu])
+    graph.module(relu, sign)
+    assert kernel_cost.moved_bytes((relu, sign)) == 3 * BYTES
 
 
 def test_a_view_costs_nothing_and_its_reader_pays_for_the_load() -> None:
     graph = Graph()
     view = graph.call(aten.view.default, [graph.given("x", 4, 8), [32]], size=(32,))
-    sin = graph.call(aten.sin.default, [view], size=(32,))
-    graph.module(sin)
-    assert kernel_cost.weights((view, sin)) == (
+    relu = graph.call(aten.relu.default, [view], size=(32,))
+    graph.module(relu)
+    assert kernel_cost.weights((view, relu)) == (
         0,
         kernel_cost.OPERATIONS_PER_BYTE * 2 * BYTES + NUMBERS,
     )
@@ -55,42 +117,42 @@ def test_a_constant_costs_nothing_in_a_kernel_that_only_reads_it() -> None:
 
 def test_a_value_that_each_of_two_kernels_makes_again_is_stored_by_neither() -> None:
     graph = Graph()
-    sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
-    here = graph.call(aten.neg.default, [sin])
-    elsewhere = graph.call(aten.cos.default, [sin])
+    relu = graph.call(aten.relu.default, [graph.given("x", 4, 8)])
+    here = graph.call(aten.neg.default, [relu])
+    elsewhere = graph.call(aten.sign.default, [relu])
     graph.module(here, elsewhere)
     load_or_store = kernel_cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
-    assert kernel_cost.weights((sin, here), stored={here}) == (load_or_store, load_or_store)
+    assert kernel_cost.weights((relu, here), stored={here}) == (load_or_store, load_or_store)
     both = (load_or_store + kernel_cost.OPERATIONS_PER_BYTE * BYTES, load_or_store)
-    assert kernel_cost.weights((sin, here), stored={sin, here}) == both
-    assert kernel_cost.weights((sin, here)) == both
+    assert kernel_cost.weights((relu, here), stored={relu, here}) == both
+    assert kernel_cost.weights((relu, here)) == both
 
 
 def test_a_value_that_is_stored_through_a_view_is_stored() -> None:
     graph = Graph()
-    sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
-    view = graph.call(aten.view.default, [sin, [32]], size=(32,))
+    relu = graph.call(aten.relu.default, [graph.given("x", 4, 8)])
+    view = graph.call(aten.view.default, [relu, [32]], size=(32,))
     graph.module(view)
     load_and_store = kernel_cost.OPERATIONS_PER_BYTE * 2 * BYTES + NUMBERS
-    assert kernel_cost.weights((sin, view), stored={view}) == (load_and_store, 0)
+    assert kernel_cost.weights((relu, view), stored={view}) == (load_and_store, 0)
 
 
 def test_what_a_copy_writes_over_is_not_loaded() -> None:
     graph = Graph()
     parameter, x = graph.given("parameter", 4, 8), graph.given("x", 4, 8)
-    sin = graph.call(aten.sin.default, [x])
-    copy = graph.call(aten.copy_.default, [parameter, sin])
+    relu = graph.call(aten.relu.default, [x])
+    copy = graph.call(aten.copy_.default, [parameter, relu])
     graph.module(copy)
     load_or_store = kernel_cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
-    assert kernel_cost.weights((sin, copy), stored={copy}) == (load_or_store, load_or_store)
+    assert kernel_cost.weights((relu, copy), stored={copy}) == (load_or_store, load_or_store)
 
 
 def test_a_reader_of_a_slice_loads_no_more_than_the_slice() -> None:
     graph = Graph()
     part = graph.call(aten.slice.Tensor, [graph.given("x", 400, 8), 0, 0, 4])
-    sin = graph.call(aten.sin.default, [part])
-    graph.module(sin)
-    assert kernel_cost.moved_bytes((part, sin)) == 2 * BYTES
+    relu = graph.call(aten.relu.default, [part])
+    graph.module(relu)
+    assert kernel_cost.moved_bytes((part, relu)) == 2 * BYTES
 
 
 def test_an_embedding_reads_no_more_of_its_table_than_it_yields() -> None:
@@ -117,7 +179,7 @@ def test_a_reduction_counts_what_it_reads() -> None:
 
 def test_where_nothing_is_known_all_weigh_the_same() -> None:
     graph = Graph()
-    nodes = [graph.call(aten.sin.default, []) for _ in range(3)]
+    nodes = [graph.call(aten.relu.default, []) for _ in range(3)]
     for node in nodes:
         del node.meta["val"]
     assert kernel_cost.weights(nodes) == (1, 1, 1)
@@ -125,10 +187,10 @@ def test_where_nothing_is_known_all_weigh_the_same() -> None:
 
 def test_a_kernel_computes_no_more_of_a_node_than_it_runs():
     graph = Graph()
-    sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
-    neg = graph.call(aten.neg.default, [sin])
-    assert kernel_cost.all_operations((sin, neg)) == 2 * NUMBERS
-    assert kernel_cost.all_operations((sin, neg), (5, 1000)) == 5 + NUMBERS
+    relu = graph.call(aten.relu.default, [graph.given("x", 4, 8)])
+    neg = graph.call(aten.neg.default, [relu])
+    assert kernel_cost.all_operations((relu, neg)) == 2 * NUMBERS
+    assert kernel_cost.all_operations((relu, neg), (5, 1000)) == 5 + NUMBERS
 
 
 def test_torchs_own_flop_counter_counts_attention():

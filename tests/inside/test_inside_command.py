@@ -33,7 +33,7 @@ PARTS = (
         code="return F.layer_norm(x, self.shape, self.weight, self.bias, self.epsilon)",
     ),
     KernelPart(
-        ("mul_7",), (35,), 0, 20.0, -30.0, 90.0,
+        ("mul_7",), (35,), 0, 20.0, -30.0, 90.0, is_load=True,
         modelled_share=0.17, file="/src/gpt.py", line=50, code="y = y * self.scale",
     ),
     KernelPart(

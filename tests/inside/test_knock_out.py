@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from profiler_ext.inside.knock_out import NOTHING_TO_TAKE_OUT, Kernel, NotTakenOutError
+from profiler_ext.inside.kernel_text import Kernel, NotTakenOutError
+from profiler_ext.inside.knock_out import (
+    NOTHING_TO_TAKE_OUT,
+    passed_loads,
+    text_without,
+    whole_text,
+)
 from tests.inside.generated import GATHER, POINTWISE, REDUCTION, WELFORD, compiled, generated
 
 CONFIG = {"XBLOCK": 256, "num_warps": 4, "num_stages": 1}
@@ -35,7 +41,7 @@ def without(
     ranges: Mapping[str, tuple[int, int]] | None = None,
 ) -> str:
     lines = {line_of(text, begin) for begin in begins}
-    return Kernel(text, "triton_kernel").without(lines, config, "_out", ranges)
+    return text_without(Kernel(text, "triton_kernel"), lines, config, "_out", ranges)
 
 
 def changed(text: str, *begins: str) -> list[str]:
@@ -90,6 +96,70 @@ def test_two_ops_of_one_kind_are_not_made_one() -> None:
     assert "_knock_out_distinct(tmp0," in changed(text, "tmp1 = ")[-1]
 
 
+def loads_apart(text: str, *begins: str) -> set[int]:
+    """Return which of the lines that begin so load what their ops pass on."""
+    lines = {line_of(text, begin) for begin in begins}
+    return {*passed_loads(Kernel(text, "triton_kernel"), lines)}
+
+
+def test_of_two_loaded_operands_the_first_is_passed_on_and_its_load_is_apart() -> None:
+    own = ("tmp0 = ", "tmp1 = ", "tmp2 = ")
+    assert loads_apart(POINTWISE, *own) == {line_of(POINTWISE, "tmp0 = ")}
+    assert "_knock_out_pass(tmp0, " in changed(POINTWISE, *own[1:])[-1]
+
+
+def test_an_operand_that_other_lines_make_is_passed_on_before_one_that_is_loaded() -> None:
+    text = generated(
+        "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
+        "tmp1 = tl.load(in_ptr1 + (x0), xmask)",
+        "tmp2 = libdevice.exp(tmp0)",
+        "tmp3 = tmp1 + tmp2",
+        "tl.store(out_ptr0 + (x0), tmp3, xmask)",
+    )
+    assert loads_apart(text, "tmp1 = ", "tmp3 = ") == set()
+    assert "_knock_out_pass(tmp2, " in changed(text, "tmp1 = ", "tmp3 = ")[-1]
+
+
+def test_a_condition_is_not_what_a_choice_passes_on() -> None:
+    text = generated(
+        "tmp0 = tl.load(in_ptr0 + (x0), xmask).to(tl.int1)",
+        "tmp1 = tl.load(in_ptr1 + (x0), xmask)",
+        "tmp2 = tl.where(tmp0, tmp1, 0.5)",
+        "tl.store(out_ptr0 + (x0), tmp2, xmask)",
+        pointers={"in_ptr0": "*i1", "in_ptr1": "*fp32", "out_ptr0": "*fp32"},
+    )
+    assert loads_apart(text, "tmp0 = ", "tmp1 = ", "tmp2 = ") == {line_of(text, "tmp1 = ")}
+
+
+def test_a_load_is_apart_where_nothing_but_a_type_is_left_without_it() -> None:
+    text = generated(
+        "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
+        "tmp1 = tmp0.to(tl.float16)",
+        "tl.store(out_ptr0 + (x0), tmp1, xmask)",
+    )
+    own = ("tmp0 = ", "tmp1 = ")
+    assert loads_apart(text, *own) == {line_of(text, begin) for begin in own}
+    assert loads_apart(text, "tmp0 = ") == {line_of(text, "tmp0 = ")}
+    assert loads_apart(text, "tmp1 = ") == set()
+
+
+def test_values_that_are_read_twice_each_are_followed_once() -> None:
+    lines = ["tmp0 = tl.load(in_ptr0 + (x0), xmask)"]
+    for at in range(0, 60, 2):  # there are 2 ** 30 ways to the load
+        lines.append(f"tmp{at + 1} = libdevice.exp(tmp{at})")
+        lines.append(f"tmp{at + 2} = tmp{at} * tmp{at + 1}")
+    text = generated(*lines, "tl.store(out_ptr0 + (x0), tmp60, xmask)")
+    assert loads_apart(text, *(f"tmp{at} = " for at in range(61))) == {line_of(text, "tmp0 = ")}
+
+
+def test_what_a_reduction_or_a_gather_reads_is_its_own() -> None:
+    own = ("tmp0 = ", "tmp1 = ", "tmp2 = ", "tmp4 = ", "_tmp3 = tl.where", "tmp3 = ")
+    assert loads_apart(REDUCTION, *own) == set()
+    assert loads_apart(REDUCTION, *own[:2]) == {line_of(REDUCTION, "tmp0 = ")}
+    assert loads_apart(GATHER, *(f"tmp{number} = " for number in range(6))) == set()
+    assert loads_apart(GATHER, "tmp0 = ", "tmp5 = ") == set()
+
+
 def test_what_computes_an_address_stays() -> None:
     with pytest.raises(NotTakenOutError, match=re.escape(NOTHING_TO_TAKE_OUT)):
         without(GATHER, "tmp2 = ")
@@ -131,7 +201,7 @@ def test_a_kernel_that_inductor_did_not_write_is_refused() -> None:
 
 
 def test_the_added_argument_stands_after_those_that_are_given() -> None:
-    text = Kernel(POINTWISE, "triton_kernel").whole(CONFIG, "_whole")
+    text = whole_text(Kernel(POINTWISE, "triton_kernel"), CONFIG, "_whole")
     assert "def triton_kernel_whole(in_ptr0, in_ptr1, out_ptr0, xnumel, knock_out_zero, " in text
     assert "'xnumel': 'i32', 'knock_out_zero': 'i32', 'XBLOCK': 'constexpr'" in text
     assert "@triton_heuristics.fixed_config({'XBLOCK': 256, 'num_warps': 4" in text
@@ -139,7 +209,7 @@ def test_the_added_argument_stands_after_those_that_are_given() -> None:
 
 @pytest.fixture(scope="module")
 def whole() -> Iterator[str]:
-    yield compiled(Kernel(POINTWISE, "triton_kernel").whole(CONFIG, "_whole"), CONFIG)
+    yield compiled(whole_text(Kernel(POINTWISE, "triton_kernel"), CONFIG, "_whole"), CONFIG)
 
 
 def count(ptx: str, word: str) -> int:
@@ -161,6 +231,14 @@ def test_a_compiler_keeps_all_but_what_the_load_reads(whole: str) -> None:
     assert predicates[0] != predicates[1]
 
 
+def test_a_compiler_keeps_the_load_of_what_an_op_passes_on(whole: str) -> None:
+    ptx = compiled(without(POINTWISE, "tmp1 = ", "tmp2 = "), CONFIG)
+    (first, second) = (line for line in ptx.split("\n") if "ld.global" in line)
+    (known, _) = (line for line in whole.split("\n") if "ld.global" in line)
+    assert re.findall(r"@%p\d+", first) == re.findall(r"@%p\d+", known)
+    assert re.findall(r"@%p\d+", second) != re.findall(r"@%p\d+", first)
+
+
 def test_a_compiler_removes_the_op_and_nothing_else(whole: str) -> None:
     assert counts(compiled(without(POINTWISE, "tmp3 = "), CONFIG)) == (2, 0, 1)
 
@@ -175,7 +253,7 @@ def test_a_compiler_keeps_what_only_removed_lines_read() -> None:
     [("tmp2_mean_next", "div.full", "shfl"), ("tmp3, tmp4", "shfl", "ld.global")],
 )
 def test_a_welford_reduction_compiles_without_each_part(begin: str, gone: str, kept: str) -> None:
-    whole = compiled(Kernel(WELFORD, "triton_kernel").whole(OF_ROWS, "_whole"), OF_ROWS)
+    whole = compiled(whole_text(Kernel(WELFORD, "triton_kernel"), OF_ROWS, "_whole"), OF_ROWS)
     ptx = compiled(without(WELFORD, begin, config=OF_ROWS), OF_ROWS)
     assert count(ptx, gone) < count(whole, gone)
     assert count(ptx, kept) == count(whole, kept)

@@ -63,13 +63,19 @@ def said_ns(row: Row, key: str) -> float | None:
 
 
 def is_right(row: Row, key: str) -> bool | None:
-    """Tell whether that is the truth, within a tenth."""
+    """Tell whether that is the truth, within a tenth; ``None`` where there is nothing to save."""
     said, truth = said_ns(row, key), truth_ns(row)[0]
-    if said is None:
+    if said is None or takes_nothing(row):
         return None
-    if takes_nothing(row):
-        return bool(abs(said) < NOTHING * statistics.median(row["whole_ns"]))
     return bool(abs(said - truth) <= WITHIN * abs(truth))
+
+
+def off_of_kernel(row: Row, key: str) -> float | None:
+    """How far that is from nothing, of the kernel's time; ``None`` where there is time to save."""
+    said = said_ns(row, key)
+    if said is None or not takes_nothing(row):
+        return None
+    return float(abs(said) / statistics.median(row["whole_ns"]))
 
 
 def planted_table(rows: Sequence[Row]) -> str:
@@ -87,6 +93,11 @@ def planted_table(rows: Sequence[Row]) -> str:
         lines.append(
             f"{words}: {sum(judged)} of {len(judged)} within {100 * WITHIN:.0f}% of the truth."
         )
+        if off := [each for row in good if (each := off_of_kernel(row, key)) is not None]:
+            lines[-1] += (
+                f" Of {len(off)} more there is nothing to save: estimates within "
+                f"{100 * max(off):.1f}% of the kernel."
+            )
     lines.append(f"Not measured: {len(rows) - len(good)} of {len(rows)}. {_devices(good)}")
     return "\n".join(lines) + "\n"
 
@@ -99,7 +110,9 @@ def _planted_line(row: Row) -> str:
         said = said_ns(row, key)
         if said is None:
             return ""
-        return "nothing to save" if nothing else f"{said / median:.3f}"
+        if nothing:
+            return f"nothing to save, {100 * said / statistics.median(row['whole_ns']):.1f}%"
+        return f"{said / median:.3f}"
 
     def us(key: str) -> str:
         said = said_ns(row, key)

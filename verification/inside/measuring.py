@@ -132,8 +132,12 @@ def kernel_row(parts: MeasuredKernel, once: MeasuredKernel, nodes: Sequence[str]
 
 
 def _computing(parts: Iterable[KernelPart], nodes: Set[str]) -> list[KernelPart]:
-    """The parts that compute these nodes: without them the kernel still writes what it did."""
-    return [each for each in parts if set(each.nodes) <= nodes and not each.is_store]
+    """The parts that compute these nodes: without them the kernel still writes what it did.
+
+    It also reads what is passed on.
+    """
+    own = (each for each in parts if set(each.nodes) <= nodes)
+    return [each for each in own if not (each.is_store or each.is_load)]
 
 
 def _are_known(parts: Sequence[KernelPart]) -> bool:

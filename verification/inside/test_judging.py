@@ -11,7 +11,7 @@ from profiler_ext.inside.line_table import LineTable
 from profiler_ext.records.inside import InsideRoute, KernelPart, MeasuredKernel
 from profiler_ext.records.kernel_lines import Instruction
 from verification.inside import judging, looking
-from verification.inside.judging import is_right, off_by, takes_nothing, truth_ns
+from verification.inside.judging import is_right, off_by, off_of_kernel, takes_nothing, truth_ns
 from verification.inside.measuring import median_of_calls
 from verification.inside.running import TINY
 
@@ -41,11 +41,13 @@ def test_knock_out_is_right_within_a_tenth_of_the_truth(
     assert is_right(planted(50e3, said), "parts_ns") is right
 
 
-@pytest.mark.parametrize(("said", "right"), [(0.0, True), (3.9e3, True), (4.1e3, False)])
-def test_of_a_line_that_takes_nothing_nothing_may_be_said(said: float, right: bool) -> None:
-    row = planted(said, said, takes_ns=2e3)
+def test_where_there_is_nothing_to_save_an_estimate_is_judged_by_the_kernel() -> None:
+    row = planted(-4e3, None, takes_ns=2e3)
     assert takes_nothing(row)
-    assert is_right(row, "once_ns") is right
+    assert is_right(row, "once_ns") is None
+    assert off_of_kernel(row, "once_ns") == pytest.approx(0.02)
+    assert off_of_kernel(row, "parts_ns") is None
+    assert off_of_kernel(planted(50e3, 50e3), "once_ns") is None
 
 
 def test_a_difference_that_changes_its_sign_is_nothing() -> None:
@@ -57,6 +59,7 @@ def test_the_table_of_planted_lines_counts_those_that_were_judged() -> None:
     rows = [
         planted(50e3, None),
         planted(30e3, 51e3),
+        planted(-6e3, 1e3, takes_ns=2e3),
         {"name": "broken", "failure": "a\n|b"},
         {"name": "small", **TINY},
     ]
@@ -64,11 +67,14 @@ def test_the_table_of_planted_lines_counts_those_that_were_judged() -> None:
     assert lines[2] == (
         "| tensor | 200.0 | 150.0 | 50.0 [50.0, 50.0] | 50.0 | 1.000 |  |  | 1.200 | 0.95 |  |"
     )
-    assert lines[4:6] == ["| broken | failed: a /b |", f"| small | {TINY['tiny']} |"]
+    assert "| -6.0 | nothing to save, -3.0% | 1.0 | nothing to save, 0.5% |" in lines[4]
+    assert lines[5:7] == ["| broken | failed: a /b |", f"| small | {TINY['tiny']} |"]
     assert lines[-3:] == [
-        "Taken out at once: 1 of 2 within 10% of the truth.",
-        "Part by part: 1 of 1 within 10% of the truth.",
-        "Not measured: 2 of 4. a GPU",
+        "Taken out at once: 1 of 2 within 10% of the truth. Of 1 more there is nothing to save: "
+        "estimates within 3.0% of the kernel.",
+        "Part by part: 1 of 1 within 10% of the truth. Of 1 more there is nothing to save: "
+        "estimates within 0.5% of the kernel.",
+        "Not measured: 2 of 5. a GPU",
     ]
 
 

@@ -17,6 +17,27 @@ from profiler_ext.torch_compat.names import fx_names
 # the kernel does not store, as equal constants of several layers are one node.
 OPERATIONS_PER_BYTE = 16
 
+# Instructions for each float32 element, as Triton compiles them for sm_90, without the branches for
+# arguments that are rare; verification/inside/assembling.py counts them. On an H100 ten erf of 16.8
+# million elements took 168.5 us: 1.00 ps each, in which it issues 30 to 33 instructions for
+# elements (132 multiprocessors of 128 lanes at 1.76 to 1.98 GHz).
+INSTRUCTIONS = {
+    "exp": 9,
+    "expm1": 25,
+    "log": 26,
+    "log1p": 25,
+    "erf": 29,
+    "sin": 27,
+    "cos": 29,
+    "tanh": 13,
+    "sigmoid": 11,
+    "pow": 83,
+    "sqrt": 10,
+    "div": 8,
+    "reciprocal": 7,
+    "inductor_random": 50,
+}
+
 
 def weights(
     nodes: Sequence[torch.fx.Node],
@@ -29,10 +50,13 @@ def weights(
     inside, known = set(nodes), counted_operations(nodes) if counted is None else counted
     scores = max((_scores(node) for node in nodes), default=0)
     leaving = read_outside(inside) if stored is None else stored
+    times = _times_computed(nodes, leaving)
     weights_of_nodes = tuple(
         0
         if _is_rematerialized(node, stored) or is_view(node)
-        else OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving) + known[node]
+        else OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving)
+        + _instructions(node) * known[node] * times[node]
+        + _elements(node) * (times[node] - 1) * _loads(node, inside)
         for node in nodes
     )
     weights_of_nodes += tuple(0 if is_view(node) else scores for node in inlined)
@@ -75,8 +99,7 @@ def operations(node: torch.fx.Node) -> int:
         # Two products forward; backward makes the scores again and has four more.
         products = 5 if "backward" in node.name else 2
         return 2 * products * scores * sizes[0][-1]
-    written = sum(math.prod(_sizes(value)) for value in fx.tensors(node.meta))
-    return max([written, *map(math.prod, sizes)])
+    return max([_elements(node), *map(math.prod, sizes)])
 
 
 def read_outside(inside: Set[torch.fx.Node]) -> set[torch.fx.Node]:
@@ -94,6 +117,48 @@ def _is_rematerialized(node: torch.fx.Node, stored: Set[torch.fx.Node] | None) -
     # A constant that the kernel does not store.
     is_constant = node.op == "call_function" and not node.all_input_nodes
     return is_constant and stored is not None and node not in stored
+
+
+def _instructions(node: torch.fx.Node) -> int:
+    """The instructions of an operation of a node."""
+    _, _, name = fx.target_name(node.target).partition(".")
+    name = name.partition(".")[0]
+    # Inductor multiplies by a constant's inverse, and for a power that is a whole number.
+    by = node.args[1] if len(node.args) > 1 else None
+    if isinstance(by, int | float) and (
+        name == "div" or (name == "pow" and float(by).is_integer())
+    ):
+        return 1
+    return INSTRUCTIONS.get(name, 1)
+
+
+def _times_computed(
+    nodes: Sequence[torch.fx.Node], leaving: Set[torch.fx.Node]
+) -> dict[torch.fx.Node, int]:
+    """How often a kernel computes each element of its nodes, which are in the graph's order.
+
+    A value that it does not store it computes again for each element that reads it. Where it
+    reduces rows, a value of as many elements as rows is in a register of each.
+    """
+    rows = {math.prod(_shape(node)) for node in nodes if _is_reduction(node)}
+    computed = dict[torch.fx.Node, int]()
+    for node in reversed(nodes):
+        own = _elements(node)
+        readers = (user for user in node.users if user in computed)
+        # A reader with fewer elements reduces it, or picks some of it.
+        of = [computed[user] for user in readers if is_view(user) or _elements(user) >= own]
+        computed[node] = own if node in leaving or own in rows else max([own, *of])
+    return {node: computed[node] // max(_elements(node), 1) or 1 for node in nodes}
+
+
+def _is_reduction(node: torch.fx.Node) -> bool:
+    sizes = [_elements(value) for value in node.all_input_nodes]
+    return not is_view(node) and max(sizes, default=0) > _elements(node)
+
+
+def _loads(node: torch.fx.Node, inside: Set[torch.fx.Node]) -> int:
+    """How many of a node's inputs the kernel loads."""
+    return sum(_loaded_bytes(value, inside, node) > 0 for value in node.all_input_nodes)
 
 
 def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> int:
@@ -178,6 +243,10 @@ def _scores(node: torch.fx.Node) -> int:
 def _shape(node: torch.fx.Node) -> tuple[int, ...]:
     values: tuple[torch.Tensor, ...] = fx.tensors(node.meta)
     return _sizes(values[0]) if values else ()
+
+
+def _elements(node: torch.fx.Node) -> int:
+    return sum(math.prod(_sizes(value)) for value in fx.tensors(node.meta))
 
 
 def _sizes(value: torch.Tensor) -> tuple[int, ...]:
