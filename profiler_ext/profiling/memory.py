@@ -133,9 +133,7 @@ class _Places:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], tuple[int, int, Reading]] = {}  # by what it is
 
-    def add(
-        self, found: list[Reading], what: tuple[Any, ...], name: str, tensor: Any
-    ) -> None:
+    def add(self, found: list[Reading], what: tuple[Any, ...], name: str, tensor: Any) -> None:
         """Add the storages of a tensor to readings.
 
         Args:
