@@ -47,12 +47,15 @@ class Names:
         tensors, self._optimizers = device_memory.alive()
         self._optimizers = [weakref.ref(each) for each in self._optimizers]
         self._parameters: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self.others: list[Reading] = []  # but for names of owners; of the first reading alone
         self._buffers: dict[int, tuple[weakref.ref[Any], str]] = {}
         for module in held.modules():
             path = held.frames_of([module])[0]
             own = "" if path is None else path.path
             for name, each in held_parameters(module):
-                self._parameters.setdefault(id(each), (weakref.ref(each), join_path(own, name)))
+                full = join_path(own, name)
+                if self._parameters.setdefault(id(each), (weakref.ref(each), full))[1] != full:
+                    self.others += _reading(OwnerKind.PARAMETER, full, each)  # a tied weight
             for name, each in held_buffers(module):
                 self._buffers.setdefault(id(each), (weakref.ref(each), join_path(own, name)))
         for at, reference in enumerate(self._optimizers):
@@ -61,7 +64,7 @@ class Names:
         gradients = (*owned, *map(device_memory.own_gradient, tensors))
         known = {id(each): each for each in (*tensors, *gradients) if each is not None}
         self.cpu = _EndsOnCpu(known.values())
-        self.others = list(self._unnamed(tensors))
+        self.others += self._unnamed(tensors)
         self._places = _Places()
 
     def _alive_parameters(self) -> Iterator[Any]:

@@ -101,6 +101,7 @@ def _finding(
             Figure("kept a step", sum(s.size_bytes for s in saved) // steps, FigureUnit.BYTES),
             Figure("of that at the peak", facts.at_peak(saved), FigureUnit.BYTES),
             Figure("launches that run again", facts.times.launches_per_step(region.repeated)),
+            *facts.time_of(region.repeated),
         ),
     )
 

@@ -71,6 +71,8 @@ def _unused(
 
 
 def _extra_ns(facts: MemoryFacts) -> int | None:
+    if facts.why_no_time:
+        return None
     verdict = zeroed_gradients.RULE.judge(facts.times)
     if isinstance(verdict, CannotJudge):
         return None
