@@ -33,6 +33,8 @@ _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 _PACKAGES = frozenset({"torch", "builtins", "numpy", __name__.partition(".")[0]})
 """Whose objects are not gone into."""
+_ENTERED = ("torch.distributed.pipelining.",)
+"""Torch's own that hold what is between two calls of the program: activations of a stage."""
 _RUNNERS = frozenset({"_pytest", "pluggy", "xdist", "execnet", "unittest"})
 """Whose frames are none of the program's."""
 _LEAVES: frozenset[type] = frozenset(
@@ -45,7 +47,7 @@ _MAX_VISITED = 2_000
 _MAX_SEEN = 20_000
 """Items of these that it looks at."""
 _MAX_ITEMS = 1_000
-_MAX_DEPTH = 4
+_MAX_DEPTH = 5
 _MAX_SEARCHED = 100
 _MAX_LEVELS = 5  # a dictionary of an object, and the object, are two
 _MAX_KEY = 30
@@ -81,6 +83,8 @@ def variables() -> Iterator[Holder]:
             for name, value in _variables_of(frame):
                 for full, tensor in walk.tensors(name, value):
                     yield Holder(full, tensor, *place)
+                    if (gradient := device_memory.own_gradient(tensor)) is not None:
+                        yield Holder(f"{full}.grad", gradient, *place)
         frame = None if is_script and is_own else frame.f_back
 
 
@@ -91,6 +95,13 @@ def _variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
     elif _HAS_VARIABLES:
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
             yield name, calling.value_of(frame, name)
+
+
+def outputs(tensors: Iterable[object]) -> Iterator[Holder]:
+    """Yield the tensors at which a backward begins: they live until it has begun."""
+    for at, each in enumerate(tensors):
+        if device_memory.is_tensor(each):
+            yield Holder(f"outputs[{at}]", each, "torch.autograd", 0, "the backward")  # type: ignore[arg-type]
 
 
 def attributes() -> Iterator[Holder]:
@@ -143,8 +154,9 @@ def _inside(value: object) -> tuple[int, list[tuple[str, object]]]:
         ]
     if isinstance(value, type | ModuleType | torch.nn.Module):
         return 0, []
-    is_ours = type(value).__module__.partition(".")[0] in _PACKAGES
-    own = {} if is_ours else getattr(value, "__dict__", None)
+    module = type(value).__module__
+    is_left_out = module.partition(".")[0] in _PACKAGES and not module.startswith(_ENTERED)
+    own = {} if is_left_out else getattr(value, "__dict__", None)
     items = [*islice(list(own.items()), _MAX_ITEMS)] if isinstance(own, Mapping) else []
     return len(items), [(f".{key}", each) for key, each in items if type(each) not in _LEAVES]
 

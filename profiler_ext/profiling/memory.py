@@ -297,6 +297,7 @@ class RecordedMemory:
                 self._readings.append([])
                 self._saved += _saved(number, call["t_outputs"])
                 self._holders += _held(number, holders.variables())
+                self._holders += _held(number, holders.outputs(call["t_outputs"]))
         yield from ()
 
     def _read_older(self) -> None:

@@ -179,6 +179,29 @@ def test_a_wrapper_has_the_storages_of_the_tensors_that_it_holds() -> None:
     assert [size for *_, size in device_memory.storages(wrapper)] == [24]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_tensor_has_the_storages_of_its_parts() -> None:
+    places, values = torch.tensor([[0, 2, 2]]), torch.ones(3, 5)
+    summed_later = torch.sparse_coo_tensor(places, values, (4, 5))
+    begins, others = torch.tensor([0, 1, 3]), torch.tensor([0, 0, 1])
+    rows = torch.sparse_csr_tensor(begins, others, torch.ones(3))
+    columns = torch.sparse_csc_tensor(begins, others, torch.ones(3))
+    for sparse, sizes in ((summed_later, [24, 60]), (rows, [24, 24, 12]), (columns, [24, 24, 12])):
+        assert [size for *_, size in device_memory.storages(sparse)] == sizes
+
+
+def test_gradients_of_sparse_embeddings_are_gradients() -> None:
+    table = torch.nn.EmbeddingBag(WIDE, NARROW, sparse=True)
+    with profiler_ext.profile(strict=True, memory=True) as prof:
+        for _ in range(2):
+            table(torch.arange(BATCH).view(1, -1)).square().mean().backward()
+            prof.step()
+            table.zero_grad()
+    found = {b.name for b in blocks(prof.session) if b.size_bytes == 4 * BATCH * NARROW
+             and b.kind is MemoryKind.GRADIENTS}  # fmt: skip
+    assert found == {"weight"}
+
+
 @pytest.fixture
 def one_rank() -> Iterator[None]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
