@@ -187,9 +187,10 @@ def saved_tensors(roots: Iterable[torch.autograd.graph.Node]) -> Iterator[SavedT
     seen = set(todo)
     while todo:
         node = todo.pop()
-        if held := _held_by(node):
+        names, has_attributes = _saves(type(node))
+        if names or has_attributes:
             named = _named(node)
-            for attribute, tensor in held:
+            for attribute, tensor in _held_by(node, names, has_attributes=has_attributes):
                 yield SavedTensor(named, attribute, tensor)
         for to, _ in node.next_functions:
             if to is not None and to not in seen:
@@ -201,28 +202,33 @@ _RAW = "_raw_saved_"
 
 
 @lru_cache(None)
-def _raw_attributes(kind: type[Any]) -> tuple[tuple[str, str], ...]:
-    """Return what a kind of node saves: each attribute, and what its tensors are called."""
+def _saves(kind: type[Any]) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """Return what a kind of node saves, and whether the program can set attributes on it.
+
+    The first has each attribute, and what its tensors are called.
+    """
     raw = (each for each in dir(kind) if each.startswith(_RAW))
-    return tuple(
+    names = (
         (each, ("saved_" if each == f"{_RAW}tensors" else "") + each.removeprefix(_RAW))
         for each in raw
     )
+    return tuple(names), bool(kind.__dictoffset__)
 
 
-def _held_by(node: Any) -> list[tuple[str, torch.Tensor]]:
-    held: list[tuple[str, torch.Tensor]] = []
-    for attribute, name in _raw_attributes(type(node)):  # type: ignore[arg-type]
+def _held_by(
+    node: Any, names: Iterable[tuple[str, str]], *, has_attributes: bool
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for attribute, name in names:
         try:
             raw = getattr(node, attribute)
             packed = [each.data for each in raw] if isinstance(raw, tuple) else raw.data
         except RuntimeError:  # they were released, as by an earlier backward
             continue
-        held += _tensors_in(name, packed)
+        if packed is not None:
+            yield from _tensors_in(name, packed)
     # What a ``torch.autograd.Function`` sets on its context
-    for name, value in list(getattr(node, "__dict__", {}).items()):
-        held += _tensors_in(name, value)
-    return held
+    for name, value in [*vars(node).items()] if has_attributes else ():
+        yield from _tensors_in(name, value)
 
 
 def _tensors_in(name: str, value: object) -> list[tuple[str, torch.Tensor]]:
