@@ -35,8 +35,10 @@ _PACKAGES = frozenset({"torch", "builtins", "numpy", __name__.partition(".")[0]}
 """Whose objects are not gone into."""
 _ENTERED = ("torch.distributed.pipelining.",)
 """Torch's own that hold what is between two calls of the program: activations of a stage."""
-_RUNNERS = frozenset({"_pytest", "pluggy", "xdist", "execnet", "unittest"})
-"""Whose frames are none of the program's."""
+_RUNNERS = frozenset(
+    {"_pytest", "pluggy", "xdist", "execnet", "__channelexec__", "unittest", "runpy"}
+)
+"""Whose frames are none of the program's; xdist's workers run their part under execnet's name."""
 _LEAVES: frozenset[type] = frozenset(
     {int, float, complex, bool, str, bytes, bytearray, range, type, NoneType, ModuleType}
     | {FunctionType, MethodType, BuiltinFunctionType, torch.dtype, torch.device, torch.Size}
@@ -67,31 +69,27 @@ class Holder(NamedTuple):
 
 
 def variables() -> Iterator[Holder]:
-    """Yield what the variables of the calling thread's frames hold, the innermost first.
-
-    The last are those of the script: what is around it started it.
-    """
+    """Yield what the variables of the calling thread's frames hold, the innermost first."""
     walk = _Walk()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code, module = frame.f_code, str(frame.f_globals.get("__name__"))
-        is_whole = not code.co_flags & inspect.CO_OPTIMIZED
-        is_script = is_whole and module == "__main__"
-        is_own = not code.co_filename.startswith(_LIBRARIES)
-        if is_own and is_script == is_whole and module.partition(".")[0] not in _RUNNERS:
+        is_left_out = module.partition(".")[0] in _RUNNERS
+        if not is_left_out and not code.co_filename.startswith(_LIBRARIES):
             place = (code.co_filename, frame.f_lineno, code.co_qualname)
             for name, value in _variables_of(frame):
                 for full, tensor in walk.tensors(name, value):
                     yield Holder(full, tensor, *place)
                     if (gradient := device_memory.own_gradient(tensor)) is not None:
                         yield Holder(f"{full}.grad", gradient, *place)
-        frame = None if is_script and is_own else frame.f_back
+        frame = frame.f_back
 
 
 def _variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
     code = frame.f_code
     if not code.co_flags & inspect.CO_OPTIMIZED:
-        yield from list(frame.f_globals.items())
+        if frame.f_globals.get("__name__") == "__main__":
+            yield from list(frame.f_globals.items())
     elif _HAS_VARIABLES:
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
             yield name, calling.value_of(frame, name)
