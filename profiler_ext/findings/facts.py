@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from profiler_ext.findings import critical_path
 from profiler_ext.findings.finding import NOWHERE, Location
+from profiler_ext.kineto.names import owners_reading
 from profiler_ext.records.analysis import Analysis, Launches, Place, Step
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.events import Codes, Events, Ints, flag_rows
@@ -135,9 +136,13 @@ class Facts:
 
     @cached_property
     def cpu_ns(self) -> int:
-        """The CPU's working time in the usual step: between its marks, without waits."""
+        """The CPU's working time in the usual step: between its marks, without waits.
+
+        And without what we read in it of who holds which memory.
+        """
         events = self.analysis.recording.trace.events
-        rows = np.flatnonzero(critical_path.is_wait(events.name))
+        is_ours = flag_rows(events.name, lambda name: owners_reading(name) is not None)
+        rows = np.flatnonzero(critical_path.is_wait(events.name) | is_ours)
         begins, ends = events.start_ns[rows], events.end_ns[rows]
         steps = self.analysis.steps
         spans = [(step.cpu_start_ns, step.cpu_end_ns) for step in steps]

@@ -171,7 +171,7 @@ class _Kinds:
         if block.is_older and block.owners:
             place = replace(place, gap=MemoryGap.HELD_BY_NAME)
         if owners and place.module is None:
-            module = _module(owners[0])
+            module = module_of(owners[0])
             place = replace(place, module=module)
         is_bounded = not block.is_older and block.freed_ns != NEVER
         return AliveBlock(
@@ -315,7 +315,7 @@ def _names(owners: Sequence[Owner]) -> str:
     return "" if not names else names[0] + (f" (+{len(names) - 1})" if len(names) > 1 else "")
 
 
-def _module(owner: Owner) -> str | None:
+def module_of(owner: Owner) -> str | None:
     """Return the path of the module that holds a parameter, by its name."""
     if owner.kind is OwnerKind.SAVED:
         return None

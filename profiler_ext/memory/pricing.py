@@ -11,8 +11,15 @@ import numpy as np
 
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.findings.facts import Facts, facts_of
+from profiler_ext.findings.finding import Figure, FigureUnit
 from profiler_ext.memory.blocks import NEVER
-from profiler_ext.memory.peak import AliveBlock, AllBlocks, all_blocks, makes_tensor
+from profiler_ext.memory.peak import (
+    AliveBlock,
+    AllBlocks,
+    all_blocks,
+    makes_tensor,
+    module_of,
+)
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.events import Ints
 from profiler_ext.records.memory import MemoryKind, MemoryRecord
@@ -35,6 +42,7 @@ class Allocation:
     born_ns: int
     held_bytes: int  # of the tensor that an owner has in it; the block's where none is known
     row: int  # innermost CPU event around its allocation, or ``NO_ROW``
+    held_in: frozenset[str] = frozenset()  # modules of its owners: of a tied weight several
 
     @property
     def size_bytes(self) -> int:
@@ -55,6 +63,10 @@ class Allocation:
     def module(self) -> str:
         """The module that allocated it, or holds it; ``""`` where none is known."""
         return self.block.place.module or ""
+
+    def is_of(self, module: str) -> bool:
+        """Tell whether a module allocated it, or is one of those that hold it."""
+        return module == self.module or module in self.held_in
 
 
 class Remedied:
@@ -163,7 +175,8 @@ class MemoryFacts:
         own = zip(self._all.timeline.blocks, self._all.described, self._all.born, strict=True)
         return tuple(
             Allocation(each, block.born_at, last if block.freed_at == NEVER else block.freed_at,
-                 block.born_ns, block.held_bytes or block.size_bytes, birth.row)
+                 block.born_ns, block.held_bytes or block.size_bytes, birth.row,
+                 frozenset(filter(None, map(module_of, block.owners))))
             for block, each, birth in own
             if block.device == self.device
         )  # fmt: skip
@@ -276,13 +289,30 @@ class MemoryFacts:
         peak = peak_of(name)
         return 0 if peak is None else int(size_bytes / (REACHABLE_FRACTION * peak.gb_per_s))
 
+    @cached_property
+    def why_no_time(self) -> str:
+        """Why it is not known how much longer a step takes; ``""`` where it is.
+
+        Recording slows the CPU; by how much, steps before it tell.
+        """
+        training = self.times.training
+        if training.is_known or training.cpu_ns <= self.times.busy_ns:
+            return ""
+        return "the CPU set the pace of the recording, and no steps before it were timed"
+
+    def time_of(self, launches: Ints) -> tuple[Figure, ...]:
+        """Return what these launches take on the device, and why that is not said of a step."""
+        took_ns = self.times.median_per_step(launches, self.times.launches.duration_ns[launches])
+        took = Figure("on the device that takes", took_ns, FigureUnit.NS)
+        why = Figure("time of a step not known", self.why_no_time, FigureUnit.TEXT)
+        return (took, why) if self.why_no_time else (took,)
+
     def price_ns(
         self, launches: Ints, times: float = 1.0, *, are_larger: bool = False
     ) -> int | None:
         """Return how much longer a step takes that runs these launches again.
 
-        ``None`` where the CPU sets the pace of the recorded steps, and how much of that is the
-        profiler's is not known: no steps were timed before them.
+        ``None`` where :attr:`why_no_time` says why.
 
         Args:
             launches: of recorded steps.
@@ -290,7 +320,7 @@ class MemoryFacts:
             are_larger: they are not launched again, but do so much more.
         """
         facts = self.times
-        if not facts.training.is_known and facts.training.cpu_ns > facts.busy_ns:
+        if self.why_no_time:
             return None
         cost_ns = np.where(facts.pace.replayed, 0, facts.pace.cost_ns) / facts.training.slowdown
         on_device_ns, on_cpu_ns = (

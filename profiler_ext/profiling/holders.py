@@ -10,7 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+    NoneType,
+)
 from typing import Any, NamedTuple
 
 import torch
@@ -24,9 +33,23 @@ _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 _PACKAGES = frozenset({"torch", "builtins", "numpy", __name__.partition(".")[0]})
 """Whose objects are not gone into."""
-_MAX_VISITED = 5_000
+_ENTERED = ("torch.distributed.pipelining.",)
+"""Torch's own that hold what is between two calls of the program: activations of a stage."""
+_RUNNERS = frozenset(
+    {"_pytest", "pluggy", "xdist", "execnet", "__channelexec__", "unittest", "runpy"}
+)
+"""Whose frames are none of the program's; xdist's workers run their part under execnet's name."""
+_LEAVES: frozenset[type] = frozenset(
+    {int, float, complex, bool, str, bytes, bytearray, range, type, NoneType, ModuleType}
+    | {FunctionType, MethodType, BuiltinFunctionType, torch.dtype, torch.device, torch.Size}
+)
+"""What holds no tensor, by its type: such items cost little to leave out."""
+_MAX_VISITED = 2_000
+"""Containers and objects that one walk goes into."""
+_MAX_SEEN = 20_000
+"""Items of these that it looks at."""
 _MAX_ITEMS = 1_000
-_MAX_DEPTH = 4
+_MAX_DEPTH = 5
 _MAX_SEARCHED = 100
 _MAX_LEVELS = 5  # a dictionary of an object, and the object, are two
 _MAX_KEY = 30
@@ -50,12 +73,15 @@ def variables() -> Iterator[Holder]:
     walk = _Walk()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_LIBRARIES):
-            code = frame.f_code
+        code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+        is_left_out = module.partition(".")[0] in _RUNNERS
+        if not is_left_out and not code.co_filename.startswith(_LIBRARIES):
             place = (code.co_filename, frame.f_lineno, code.co_qualname)
             for name, value in _variables_of(frame):
                 for full, tensor in walk.tensors(name, value):
                     yield Holder(full, tensor, *place)
+                    if (gradient := device_memory.own_gradient(tensor)) is not None:
+                        yield Holder(f"{full}.grad", gradient, *place)
         frame = frame.f_back
 
 
@@ -67,6 +93,13 @@ def _variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
     elif _HAS_VARIABLES:
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
             yield name, calling.value_of(frame, name)
+
+
+def outputs(tensors: Iterable[object]) -> Iterator[Holder]:
+    """Yield the tensors at which a backward begins: they live until it has begun."""
+    for at, each in enumerate(tensors):
+        if device_memory.is_tensor(each):
+            yield Holder(f"outputs[{at}]", each, "torch.autograd", 0, "the backward")  # type: ignore[arg-type]
 
 
 def attributes() -> Iterator[Holder]:
@@ -82,38 +115,48 @@ def attributes() -> Iterator[Holder]:
 
 
 class _Walk:
-    """Goes through containers and objects, each once."""
+    """Goes through containers and objects, each once, as far as its bounds allow."""
 
     def __init__(self) -> None:
-        self._seen: set[int] = set()
+        self._visited: set[int] = set()
+        self._seen = 0
 
     def tensors(self, name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
         todo = deque([(name, value, 0)])
-        while todo and len(self._seen) < _MAX_VISITED:
+        while todo and len(self._visited) < _MAX_VISITED and self._seen < _MAX_SEEN:
             name, value, depth = todo.popleft()
             if device_memory.is_tensor(value):
                 yield name, value  # type: ignore[misc]
-            elif id(value) not in self._seen and depth < _MAX_DEPTH:
-                inner = [*islice(_inside(value), _MAX_ITEMS)]
-                if inner:
-                    self._seen.add(id(value))
-                    todo += ((name + suffix, each, depth + 1) for suffix, each in inner)
+            elif type(value) not in _LEAVES and id(value) not in self._visited:
+                seen, inner = _inside(value) if depth < _MAX_DEPTH else (0, [])
+                if seen:
+                    self._visited.add(id(value))
+                    self._seen += seen
+                    todo += [(name + suffix, each, depth + 1) for suffix, each in inner]
 
 
-def _inside(value: object) -> Iterator[tuple[str, object]]:
-    """Yield what a container or an object of the program holds, each with how it is reached."""
+def _inside(value: object) -> tuple[int, list[tuple[str, object]]]:
+    """Return what a container or an object of the program holds, each with how it is reached.
+
+    And at how many things it had to look: those that hold no tensor are left out.
+    """
+    if isinstance(value, list | tuple | deque):
+        some = [*islice(value, _MAX_ITEMS)]
+        return len(some), [
+            (f"[{at}]", each) for at, each in enumerate(some) if type(each) not in _LEAVES
+        ]
     if isinstance(value, dict):
-        for key, each in islice(dict.items(value), _MAX_ITEMS):
-            yield f"[{_key(key)}]", each
-    elif isinstance(value, list | tuple | deque):
-        for at, each in enumerate(islice(value, _MAX_ITEMS)):
-            yield f"[{at}]", each
-    elif not isinstance(value, type | ModuleType | torch.nn.Module | FunctionType):
-        is_ours = type(value).__module__.partition(".")[0] in _PACKAGES
-        own = {} if is_ours else getattr(value, "__dict__", None)
-        if isinstance(own, Mapping):
-            for attribute, each in islice(list(own.items()), _MAX_ITEMS):
-                yield f".{attribute}", each
+        items = [*islice(dict.items(value), _MAX_ITEMS)]
+        return len(items), [
+            (f"[{_key(key)}]", each) for key, each in items if type(each) not in _LEAVES
+        ]
+    if isinstance(value, type | ModuleType | torch.nn.Module):
+        return 0, []
+    module = type(value).__module__
+    is_left_out = module.partition(".")[0] in _PACKAGES and not module.startswith(_ENTERED)
+    own = {} if is_left_out else getattr(value, "__dict__", None)
+    items = [*islice(list(own.items()), _MAX_ITEMS)] if isinstance(own, Mapping) else []
+    return len(items), [(f".{key}", each) for key, each in items if type(each) not in _LEAVES]
 
 
 def _key(key: object) -> str:
@@ -194,7 +237,7 @@ def _full_name(referrer: object, root: str, rest: str) -> str:
 
 def _links(referrer: Any, level: Mapping[int, _Open]) -> Iterator[tuple[str, str, int]]:
     """Yield the root's name, if a referrer is one, and how it holds which of a level."""
-    root, pairs = "", [*_inside(referrer)]
+    root, (_, pairs) = "", _inside(referrer)
     if isinstance(referrer, dict):
         module = sys.modules.get(str(referrer.get("__name__")))
         if module is not None and vars(module) is referrer:

@@ -47,12 +47,15 @@ class Names:
         tensors, self._optimizers = device_memory.alive()
         self._optimizers = [weakref.ref(each) for each in self._optimizers]
         self._parameters: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self.others: list[Reading] = []  # but for names of owners; of the first reading alone
         self._buffers: dict[int, tuple[weakref.ref[Any], str]] = {}
         for module in held.modules():
             path = held.frames_of([module])[0]
             own = "" if path is None else path.path
             for name, each in held_parameters(module):
-                self._parameters.setdefault(id(each), (weakref.ref(each), join_path(own, name)))
+                full = join_path(own, name)
+                if self._parameters.setdefault(id(each), (weakref.ref(each), full))[1] != full:
+                    self.others += _reading(OwnerKind.PARAMETER, full, each)  # a tied weight
             for name, each in held_buffers(module):
                 self._buffers.setdefault(id(each), (weakref.ref(each), join_path(own, name)))
         for at, reference in enumerate(self._optimizers):
@@ -61,7 +64,8 @@ class Names:
         gradients = (*owned, *map(device_memory.own_gradient, tensors))
         known = {id(each): each for each in (*tensors, *gradients) if each is not None}
         self.cpu = _EndsOnCpu(known.values())
-        self.others = list(self._unnamed(tensors))
+        self.others += self._unnamed(tensors)
+        self._places = _Places()
 
     def _alive_parameters(self) -> Iterator[Any]:
         for reference, _ in self._parameters.values():
@@ -95,31 +99,66 @@ class Names:
             for number, bucket in enumerate(device_memory.buckets_of(module)):
                 yield from _reading(OwnerKind.BUCKET, f"bucket {number}", bucket)
 
-    def read(self) -> Iterator[Reading]:
-        """Yield who holds which storage now."""
-        for reference, name in self._parameters.values():
+    def read(self) -> list[Reading]:
+        """Return who holds which storage now."""
+        found, add = self.gradients(), self._places.add
+        for key, (reference, name) in self._parameters.items():
             if (parameter := reference()) is not None:
-                yield from _reading(OwnerKind.PARAMETER, name, parameter)
-                yield from _reading(OwnerKind.GRADIENT, name, parameter.grad)
-        for reference, name in self._buffers.values():
-            yield from _reading(OwnerKind.BUFFER, name, reference())
+                add(found, (OwnerKind.PARAMETER, key), name, parameter)
+        for key, (reference, name) in self._buffers.items():
+            if (buffer := reference()) is not None:
+                add(found, (OwnerKind.BUFFER, key), name, buffer)
         for reference in self._optimizers:
             if (optimizer := reference()) is not None:
-                yield from self._state(optimizer)
+                self._add_state(found, optimizer)
+        return found
 
-    def _state(self, optimizer: Any) -> Iterator[Reading]:
+    def gradients(self) -> list[Reading]:
+        """Return which storages gradients hold now."""
+        found: list[Reading] = []
+        for reference, name in self._parameters.values():
+            if (parameter := reference()) is not None:
+                found += _reading(OwnerKind.GRADIENT, name, parameter.grad)
+        return found
+
+    def _add_state(self, found: list[Reading], optimizer: Any) -> None:
         for parameter, state in device_memory.states_of(optimizer):
             _, name = self._parameters.get(id(parameter), (None, "a parameter"))
-            if isinstance(state, dict):
-                for key, value in state.items():
-                    if device_memory.is_tensor(value):
-                        yield from _reading(OwnerKind.OPTIMIZER_STATE, f"{key} of {name}", value)
+            for key, value in state.items() if isinstance(state, dict) else ():
+                if device_memory.is_tensor(value):
+                    place = OwnerKind.OPTIMIZER_STATE, id(parameter), key
+                    self._places.add(found, place, name, value)
 
 
-def _reading(kind: OwnerKind, name: str, tensor: Any) -> Iterator[Reading]:
-    if tensor is not None:
-        for place in device_memory.storages(tensor):
-            yield kind, name, *place
+class _Places:
+    """What lasts, read again at each step's end: where it is at the same address, as before."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[int, int, Reading]] = {}  # by what it is
+
+    def add(self, found: list[Reading], what: tuple[Any, ...], name: str, tensor: Any) -> None:
+        """Add the storages of a tensor to readings.
+
+        Args:
+            found: the readings.
+            what: the kind, the id of the parameter or buffer, and the key of a state.
+            name: the parameter's or buffer's.
+            tensor: it.
+        """
+        address, known = device_memory.address_of(tensor), self._known.get(what)
+        if known is not None and address and known[:2] == (id(tensor), address):
+            found.append(known[2])
+            return
+        read = _reading(what[0], name if len(what) == 2 else f"{what[2]} of {name}", tensor)
+        found += read
+        if len(read) == 1:
+            self._known[what] = id(tensor), address, read[0]
+
+
+def _reading(kind: OwnerKind, name: str, tensor: Any) -> list[Reading]:
+    if tensor is None:
+        return []
+    return [(kind, name, *place) for place in device_memory.storages(tensor)]
 
 
 def saved_readings(tensors: Iterable[Any]) -> Iterator[Reading]:
@@ -210,7 +249,7 @@ class RecordedMemory:
         """Record from here on."""
         if not self.is_wanted:
             return
-        _OPTIMIZER_STEPS.reading = self.guard.callback(MEMORY, self.read_owners)
+        _OPTIMIZER_STEPS.reading = self.guard.callback(MEMORY, self._read_gradients)
         self._missing, self._end, self._saved, self._holders = [], {}, [], []
         if (why := points.BACKWARD_RUN.problem()) is None:
             hooks = [(points.BACKWARD_RUN, self._before_backward)]
@@ -233,12 +272,21 @@ class RecordedMemory:
                 self._base = device_memory.snapshot()["segments"]
                 self._pools = graph_pools()
 
-    def read_owners(self, *_: Any) -> None:
+    def read_owners(self) -> None:
         """Read who holds which storage, at a mark in the trace."""
-        if self._names is not None and process.profiler_is_on():
+        if self._names is not None:
+            self._read(self._names.read)
+
+    def _read_gradients(self) -> None:
+        """Read what a step's end may see no more: parameters and their states are there then."""
+        if self._names is not None:
+            self._read(self._names.gradients)
+
+    def _read(self, owned: Callable[[], list[Reading]]) -> None:
+        if process.profiler_is_on():
             with process.recording(owners_mark(len(self._readings))):
                 self._holders += _held(len(self._readings), holders.variables())
-                self._readings.append([*self._names.read()])
+                self._readings.append(owned())
 
     def _before_backward(self, call: Observed) -> Observation:
         """Read what autograd and the program's variables hold."""
@@ -249,6 +297,7 @@ class RecordedMemory:
                 self._readings.append([])
                 self._saved += _saved(number, call["t_outputs"])
                 self._holders += _held(number, holders.variables())
+                self._holders += _held(number, holders.outputs(call["t_outputs"]))
         yield from ()
 
     def _read_older(self) -> None:

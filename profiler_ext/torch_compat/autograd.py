@@ -11,7 +11,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from types import FrameType
 from typing import Any, NamedTuple
@@ -188,39 +187,55 @@ def saved_tensors(roots: Iterable[torch.autograd.graph.Node]) -> Iterator[SavedT
     seen = set(todo)
     while todo:
         node = todo.pop()
-        named = _named(node)
-        for attribute, tensor in _held_by(node):
-            yield SavedTensor(named, attribute, tensor)
-        following = {to for to, _ in node.next_functions if to is not None} - seen
-        seen |= following
-        todo += following
+        names, has_attributes = _saves(type(node))
+        if names or has_attributes:
+            named = _named(node)
+            for attribute, tensor in _held_by(node, names, has_attributes=has_attributes):
+                yield SavedTensor(named, attribute, tensor)
+        for to, _ in node.next_functions:
+            if to is not None and to not in seen:
+                seen.add(to)
+                todo.append(to)
 
 
 _RAW = "_raw_saved_"
 
 
 @lru_cache(None)
-def _raw_attributes(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(each for each in dir(kind) if each.startswith(_RAW))
+def _saves(kind: type[Any]) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """Return what a kind of node saves, and whether the program can set attributes on it.
+
+    The first has each attribute, and what its tensors are called.
+    """
+    raw = (each for each in dir(kind) if each.startswith(_RAW))
+    names = (
+        (each, ("saved_" if each == f"{_RAW}tensors" else "") + each.removeprefix(_RAW))
+        for each in raw
+    )
+    return tuple(names), bool(kind.__dictoffset__)
 
 
-def _held_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    for name in _raw_attributes(type(node)):  # type: ignore[arg-type]
-        with suppress(RuntimeError):  # they were released, as by an earlier backward
-            raw = getattr(node, name)
+def _held_by(
+    node: Any, names: Iterable[tuple[str, str]], *, has_attributes: bool
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for attribute, name in names:
+        try:
+            raw = getattr(node, attribute)
             packed = [each.data for each in raw] if isinstance(raw, tuple) else raw.data
-            prefix = "saved_" if name == f"{_RAW}tensors" else ""
-            yield from _tensors_in(prefix + name.removeprefix(_RAW), packed)
+        except RuntimeError:  # they were released, as by an earlier backward
+            continue
+        if packed is not None:
+            yield from _tensors_in(name, packed)
     # What a ``torch.autograd.Function`` sets on its context
-    for name, value in list(getattr(node, "__dict__", {}).items()):
+    for name, value in [*vars(node).items()] if has_attributes else ():
         yield from _tensors_in(name, value)
 
 
-def _tensors_in(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield a tensor, or those of a flat list, by name."""
+def _tensors_in(name: str, value: object) -> list[tuple[str, torch.Tensor]]:
+    """Return a tensor, or those of a flat list, by name."""
     if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, tuple | list):
-        for at, each in enumerate(value):
-            if isinstance(each, torch.Tensor):
-                yield f"{name}[{at}]", each
+        return [(name, value)]
+    if not isinstance(value, tuple | list):
+        return []
+    return [(f"{name}[{at}]", each) for at, each in enumerate(value)
+            if isinstance(each, torch.Tensor)]  # fmt: skip

@@ -10,7 +10,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -174,28 +174,64 @@ def counts() -> list[tuple[int, ...]]:
     return result
 
 
-def storages(tensor: torch.Tensor) -> Iterator[tuple[int, int, int]]:
-    """Yield device, address and bytes of each storage of a tensor, or of what a wrapper holds."""
+Place = tuple[int, int, int]
+"""The device of a storage, its address and its bytes."""
+
+
+def storages(tensor: torch.Tensor) -> tuple[Place, ...]:
+    """Return the storages of a tensor, or of what a sparse one or a wrapper holds."""
+    kind = type(tensor)
     # Source: ``torch/utils/_python_dispatch.py``, ``is_traceable_wrapper_subclass``: DTensor, ...
-    if type(tensor) not in _PLAIN:
+    if kind is not torch.Tensor and kind is not torch.nn.Parameter:
         if hasattr(tensor, "__tensor_flatten__"):
-            names, _ = tensor.__tensor_flatten__()
-            for name in names:  # the mesh of a DTensor is among them from torch 2.13 on
-                if is_tensor(inner := getattr(tensor, name)):
-                    yield from storages(inner)
-            return
+            names, _ = tensor.__tensor_flatten__()  # the mesh of a DTensor is among them
+            return _storages_of(getattr(tensor, name) for name in names)
         if running_names.FAKE_TENSOR.is_type_of(tensor):
-            return  # torch warns of a read of its address
+            return ()  # torch warns of a read of its address
     # Of all tensors of a step: what is cheapest to ask comes first.
-    if not (tensor.is_cuda or tensor.is_cpu) or tensor.layout is not torch.strided:
-        return
-    with suppress(RuntimeError, NotImplementedError):  # it has none
+    if tensor.is_cuda:
+        device = tensor.get_device()
+    elif tensor.is_cpu:
+        device = _CPU
+    else:
+        return ()
+    layout = tensor.layout
+    if layout is not torch.strided:
+        parts = _PARTS.get(layout, ())
+        return _storages_of(getattr(tensor, name)() for name in parts)
+    try:
         storage = tensor.untyped_storage()
-        if address := storage.data_ptr():
-            yield tensor.get_device() if tensor.is_cuda else _CPU, address, storage.nbytes()
+        address = storage.data_ptr()
+    except (RuntimeError, NotImplementedError):  # it has none
+        return ()
+    return ((device, address, storage.nbytes()),) if address else ()
 
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+def address_of(tensor: torch.Tensor) -> int:
+    """Return where the data of a plain tensor begins; 0 of others."""
+    if type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter:
+        try:
+            return tensor.data_ptr()
+        except (RuntimeError, NotImplementedError):  # it has none
+            return 0
+    return 0
+
+
+def _storages_of(tensors: Iterable[object]) -> tuple[Place, ...]:
+    return tuple(place for each in tensors if is_tensor(each) for place in storages(each))  # type: ignore[arg-type]
+
+
+_COMPRESSED_ROWS = ("crow_indices", "col_indices", "values")
+_COMPRESSED_COLUMNS = ("ccol_indices", "row_indices", "values")
+_PARTS = {
+    # ``indices`` and ``values`` are of coalesced tensors alone
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: _COMPRESSED_ROWS,
+    torch.sparse_bsr: _COMPRESSED_ROWS,
+    torch.sparse_csc: _COMPRESSED_COLUMNS,
+    torch.sparse_bsc: _COMPRESSED_COLUMNS,
+}
+"""What a tensor of a layout holds: it has no storage of its own."""
 
 
 def buckets_of(module: torch.nn.Module) -> list[torch.Tensor]:

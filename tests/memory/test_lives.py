@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -200,3 +201,38 @@ def test_the_collector_names_attributes_containers_and_closures() -> None:
         4: "Holding.table['key'][0]",
         5: f"closed_over of {function}",
     }
+
+
+def looked_at(value: object) -> tuple[int, int]:
+    """How many containers a walk went into, and how many things in them it looked at."""
+    walk = holders._Walk()
+    assert not [*walk.tensors("value", value)]
+    return len(walk._visited), walk._seen
+
+
+def test_a_walk_over_what_holds_no_tensor_is_bounded() -> None:
+    assert looked_at([*range(1_000)]) == looked_at([*range(1_000_000)]) == (1, 1_000)
+    assert looked_at([[*range(1_000)] for _ in range(1_000)]) == (20, 20_000)
+    assert looked_at([{} for _ in range(900)]) == looked_at(["text"] * 900) == (1, 900)
+
+
+def test_a_walk_does_not_go_into_our_own_objects() -> None:
+    ours = type("Ours", (), {"__module__": f"{profiler_ext.__name__}.made"})()
+    ours.held = [[torch.ones(3)] for _ in range(900)]
+    assert looked_at([ours]) == (1, 1)
+
+
+def test_frames_of_a_test_runner_are_none_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
+        read.append(frame.f_code.co_name)
+        yield from ()
+
+    def step() -> list[holders.Holder]:
+        return [*holders.variables()]
+
+    monkeypatch.setattr(holders, "_variables_of", variables_of)
+    assert step() == []
+    own = [each for each in read if each != "<module>"]  # of the script, which is pytest's
+    assert own == ["step", "test_frames_of_a_test_runner_are_none_of_the_program"]

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 import profiler_ext
 from profiler_ext import cli
 from profiler_ext.findings.facts import CannotJudge
+from profiler_ext.kineto.names import owners_reading
 from profiler_ext.memory.peak import peaks_of
 from profiler_ext.memory.pricing import Remedied, memory_facts
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryFindings, judge, merged
@@ -116,6 +117,50 @@ def test_a_batch_by_the_shapes_of_a_compiled_graph() -> None:
     assert find(recorded("gpt_compiled").analysis).ranked[-1] == found
     reasons = {s.rule: s.reason for s in find(recorded("gpt_eager").analysis).rules_skipped}
     assert "--shapes" in reasons["batch_size"]
+
+
+@pytest.mark.parametrize(("name", "is_known"), [("gpt_eager", True), ("unet_compiled", False)])
+def test_no_time_is_claimed_where_the_pace_of_training_is_not_known(
+    name: str, is_known: bool
+) -> None:
+    facts = memory_facts(recorded(name).analysis)
+    assert facts is not None and bool(facts.why_no_time) is not is_known
+    figures = {each.name: each.value for each in claims(name)["kept_activations"].evidence}
+    assert figures["on the device that takes"] == {"gpt_eager": 325_099}.get(name, 136_033)
+    assert ("time of a step not known" in figures) is not is_known
+    timed = {
+        each.rule for each in find(recorded(name).analysis).ranked if each.extra_ns is not None
+    }
+    assert timed == ({"chunked_loss", "kept_activations", "weight_copies"} if is_known else set())
+
+
+def test_what_we_read_in_a_step_is_no_work_of_the_program() -> None:
+    analysis = recorded("unet_compiled").analysis
+    facts, events = memory_facts(analysis), analysis.recording.trace.events
+    assert facts is not None
+    own = [row for row in range(len(events)) if owners_reading(events.name[row]) is not None]
+    spans = [(int(events.start_ns[row]), events.end_at(row)) for row in own]
+    worked = [
+        step.cpu_end_ns - step.cpu_start_ns
+        - sum(end - begin for begin, end in spans if step.cpu_start_ns <= begin < step.cpu_end_ns)
+        for step in analysis.steps
+    ]  # fmt: skip
+    waited_ns = min(worked) - facts.times.cpu_ns
+    assert len(own) > 4 and 0 <= waited_ns < 0.1 * min(worked)
+
+
+def test_a_tied_weight_is_of_each_of_its_modules() -> None:
+    model = nn.ModuleDict({"tok": nn.Embedding(CLASSES, WIDE), "head": nn.Linear(WIDE, CLASSES)})
+    model["head"].weight = model["tok"].weight
+    with profiler_ext.profile(memory=True) as prof:
+        model["head"](model["tok"](torch.arange(TOKENS))).square().mean().backward()
+    facts = memory_facts(prof.session.analysis)
+    assert facts is not None
+    size_bytes = CLASSES * WIDE * 4
+    held = [s for s in facts.of_kind(MemoryKind.PARAMETERS) if s.held_bytes == size_bytes]
+    assert [each.held_in for each in held] == [{"tok", "head"}]
+    assert held[0].is_of("head") and held[0].is_of("tok") and not held[0].is_of("other")
+    assert held[0].block.name == f"{held[0].module}.weight (+1)"
 
 
 def test_ranks_with_one_state_could_share_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ import profiler_ext
 from profiler_ext.errors import TraceError
 from profiler_ext.memory import file
 from profiler_ext.memory.peak import AliveBlock, peaks_of
+from profiler_ext.profiling.memory import Names
 from profiler_ext.records.memory import MemoryGap, MemoryKind
 from profiler_ext.sessions.session import Session, load
 from profiler_ext.torch_compat import device_memory
@@ -57,6 +58,7 @@ def session() -> Iterator[Session]:
     leaf = torch.ones(LEAF // 4, requires_grad=True)
     leaf.sum().backward()
     kept[:] = [torch.ones(KEPT // 4), torch.ones(GRAPH // 4, requires_grad=True).exp(), leaf]
+    del leaf  # Python 3.12 and newer have the name of this variable, too
     yield steps(2, memory=True)
     kept.clear()
     profiler_ext.disable()
@@ -177,6 +179,53 @@ def test_a_wrapper_has_the_storages_of_the_tensors_that_it_holds() -> None:
     wrapper = torch.empty(0).as_subclass(Wrapper)
     wrapper.held, wrapper.mesh = torch.ones(6), object()  # type: ignore[attr-defined]
     assert [size for *_, size in device_memory.storages(wrapper)] == [24]
+
+
+def test_what_lasts_is_asked_for_its_storage_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = torch.nn.Linear(WIDE, 3)
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(2, WIDE)).sum().backward()
+    optimizer.step()
+    names, asked = Names(), list[torch.Tensor]()
+    first, storages = names.read(), device_memory.storages
+
+    def counted(tensor: torch.Tensor) -> tuple[device_memory.Place, ...]:
+        asked.append(tensor)
+        return storages(tensor)
+
+    monkeypatch.setattr(device_memory, "storages", counted)
+    own = {id(each) for each in (layer.weight, layer.bias)}
+    state = {id(each) for kept in optimizer.state.values() for each in kept.values()}
+    gradients = [layer.weight.grad, layer.bias.grad]
+    assert names.read() == first
+    assert not (own | state) & {id(each) for each in asked}
+    assert {id(each) for each in gradients} <= {id(each) for each in asked}
+    layer.weight.data = torch.ones(3, WIDE)
+    changed = {row[3] for row in names.read()} - {row[3] for row in first}
+    assert changed == {layer.weight.untyped_storage().data_ptr()}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_tensor_has_the_storages_of_its_parts() -> None:
+    places, values = torch.tensor([[0, 2, 2]]), torch.ones(3, 5)
+    summed_later = torch.sparse_coo_tensor(places, values, (4, 5))
+    begins, others = torch.tensor([0, 1, 3]), torch.tensor([0, 0, 1])
+    rows = torch.sparse_csr_tensor(begins, others, torch.ones(3))
+    columns = torch.sparse_csc_tensor(begins, others, torch.ones(3))
+    for sparse, sizes in ((summed_later, [24, 60]), (rows, [24, 24, 12]), (columns, [24, 24, 12])):
+        assert [size for *_, size in device_memory.storages(sparse)] == sizes
+
+
+def test_gradients_of_sparse_embeddings_are_gradients() -> None:
+    table = torch.nn.EmbeddingBag(WIDE, NARROW, sparse=True)
+    with profiler_ext.profile(strict=True, memory=True) as prof:
+        for _ in range(2):
+            table(torch.arange(BATCH).view(1, -1)).square().mean().backward()
+            prof.step()
+            table.zero_grad()
+    found = {b.name for b in blocks(prof.session) if b.size_bytes == 4 * BATCH * NARROW
+             and b.kind is MemoryKind.GRADIENTS}  # fmt: skip
+    assert found == {"weight"}
 
 
 @pytest.fixture

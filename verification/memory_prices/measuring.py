@@ -24,6 +24,8 @@ from .programs import Claim, Step, Trial
 __all__ = ["measure", "run_tiny"]
 
 WARM_UP = 2
+UNRECORDED = 5
+"""Steps before the recorded ones, with no profiler: without them no time is claimed."""
 TIMED = 5
 
 
@@ -97,13 +99,15 @@ def _record(trial: Trial, folder: Path, device: IO[str]) -> None:
     options: dict[str, Any] = {"record_shapes": True} if trial.shapes else {}
     fcntl.flock(device, fcntl.LOCK_EX)
     step = _made(trial, None)
-    for _ in range(WARM_UP + trial.steps):
+    for _ in range(WARM_UP):
         step()
     torch.cuda.synchronize()
-    with profiler_ext.profile(memory=True, **options) as prof:
-        for at in range(trial.steps):
+    before = max(UNRECORDED, trial.steps)
+    schedule = torch.profiler.schedule(wait=before, warmup=1, active=trial.steps)
+    with profiler_ext.profile(memory=True, schedule=schedule, **options) as prof:
+        for at in range(before + 1 + trial.steps):
             step()
-            if at < trial.steps - 1:
+            if at < before + trial.steps:
                 prof.step()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

@@ -101,6 +101,7 @@ def _finding(
             Figure("kept a step", sum(s.size_bytes for s in saved) // steps, FigureUnit.BYTES),
             Figure("of that at the peak", facts.at_peak(saved), FigureUnit.BYTES),
             Figure("launches that run again", facts.times.launches_per_step(region.repeated)),
+            *facts.time_of(region.repeated),
         ),
     )
 
@@ -201,7 +202,8 @@ RULE = MemoryRule(
     price="The peak is that of the recorded timeline, where what the modules save is gone from the "
     "end of each forward to its backward, and what they are given is kept. In each backward all "
     "that their forward had allocated is there once more. Time is that of the launches of the "
-    "forward up to the last value that is saved: after that `checkpoint` stops. Reported are the "
+    "forward up to the last value that is saved: after that `checkpoint` stops. What `checkpoint` "
+    "itself takes the CPU is not in it. Reported are the "
     "modules that lower the peak most, and those with most bytes for each microsecond.",
     judge=_judge,
 )

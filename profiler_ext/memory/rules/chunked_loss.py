@@ -68,6 +68,7 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
                 Figure("of these at the peak", facts.at_peak(
                     allocation for loss in losses for allocation in loss.copies), FigureUnit.BYTES),
                 Figure("chunks", chunks),
+                *facts.time_of(np.concatenate([each.repeated for each in losses])),
             ),
         ),
     )  # fmt: skip
@@ -95,7 +96,7 @@ def _losses(facts: MemoryFacts, position: int) -> Iterable[_Loss]:
     projected = [each for each in born if _is_projected(each) and each.born <= until]
     last = max(projected, key=lambda each: each.born, default=None)
     module = "" if last is None else last.module
-    weights = [each for each in facts.of_kind(MemoryKind.PARAMETERS) if each.module == module]
+    weights = [each for each in facts.of_kind(MemoryKind.PARAMETERS) if each.is_of(module)]
     own = [s for s in projected if s.module == module and not _are_of_weights(s, weights)]
     logits = max(own, key=lambda each: each.size_bytes, default=None)
     if logits is None or not module:

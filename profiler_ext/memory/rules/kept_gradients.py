@@ -71,6 +71,8 @@ def _unused(
 
 
 def _extra_ns(facts: MemoryFacts) -> int | None:
+    if facts.why_no_time:
+        return None
     verdict = zeroed_gradients.RULE.judge(facts.times)
     if isinstance(verdict, CannotJudge):
         return None
@@ -87,6 +89,7 @@ RULE = MemoryRule(
     remedy="`optimizer.zero_grad()`, whose default is `set_to_none=True`.",
     price="The peak is that of the recorded timeline without each gradient from its zeroing to the "
     "moment at which the new one is added to it. Time is what [zeroed "
-    "gradients](#zeroed_gradients) cost: it is saved.",
+    "gradients](#zeroed_gradients) cost: it is saved. None is claimed where the CPU sets the pace "
+    "of the recording and no steps before it were timed.",
     judge=_judge,
 )

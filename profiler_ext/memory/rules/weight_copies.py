@@ -45,7 +45,7 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
         MemoryFinding(
             summary="autocast keeps copies of float32 weights from the forward to the backward",
             predicted_peak_bytes=facts.peak_without(found.change),
-            extra_ns=_extra_ns(facts, found.weights),
+            extra_ns=_extra_ns(facts, found),
             confidence=Confidence.ESTIMATED,
             remedy="these modules' parameters in bfloat16 (module.to(torch.bfloat16)), with an "
             "optimizer that rounds stochastically (torchao.optim._AdamW, bf16_stochastic_round)",
@@ -68,7 +68,7 @@ def _copies(facts: MemoryFacts) -> _Copies:
     copies: list[Allocation] = []
     weights: list[Allocation] = []
     for weight in sorted(parameters, key=lambda each: (each.module, each.size_bytes, each.born)):
-        own = [each for each in casts if each.module == weight.module and each not in copies
+        own = [each for each in casts if weight.is_of(each.module) and each not in copies
                and rounds_to(weight.held_bytes // 2, each.size_bytes)]  # fmt: skip
         if own:
             weights.append(weight)
@@ -85,15 +85,15 @@ def _halved(facts: MemoryFacts, weights: Sequence[Allocation]) -> Iterable[Alloc
             yield owned
 
 
-def _extra_ns(facts: MemoryFacts, weights: Sequence[Allocation]) -> int | None:
+def _extra_ns(facts: MemoryFacts, found: _Copies) -> int | None:
     """Return the time of the casts, and half of the optimizer's for these weights, below 0."""
-    times, modules = facts.times, {each.module for each in weights}
+    times, modules = facts.times, {each.module for each in found.copies}
     is_cast = times.of_op(lambda op: op.startswith(_CASTS) or op == "aten::copy_")
     is_cast &= times.mainly(lambda place: place.module in modules)
     is_cast &= times.launches.phase.where(Phase.FORWARD, Phase.BACKWARD)
     casts_ns = facts.price_ns(np.flatnonzero(times.in_steps(is_cast)), -1)
     # Of the casts in these modules some are of activations, which stay: 4 + 2 bytes each way
-    weights_bytes = sum(each.size_bytes for each in weights)
+    weights_bytes = sum(each.size_bytes for each in found.weights)
     moved_ns = facts.moving_ns(3 * weights_bytes)
     every = sum(each.size_bytes for each in facts.of_kind(MemoryKind.PARAMETERS))
     optimizer = np.flatnonzero(times.in_steps(times.launches.phase.where(Phase.OPTIMIZER)))
