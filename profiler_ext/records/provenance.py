@@ -199,6 +199,11 @@ class Provenance:
         """Whether a call site calls a library, which chooses its own kernels."""
         return any(site.kind is SiteKind.EXTERN for site in self.call_sites)
 
+    @property
+    def is_max_autotune(self) -> bool:
+        """Whether Inductor chose kernels by measuring them."""
+        return any(option.startswith("max_autotune") for option in self.fusion_options)
+
     def autotuned_at(self, site: CallSite) -> Autotuned | None:
         """Return what autotuning timed for a call site, if it did."""
         return next((each for each in self.autotuned if site.ordinal in each.sites), None)

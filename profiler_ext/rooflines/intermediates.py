@@ -32,7 +32,6 @@ from profiler_ext.records.share_sums import largest_places
 from profiler_ext.records.vocabulary import ChoiceKind, FusionBarrier, LaunchKind, SiteKind
 from profiler_ext.rooflines.rooflines import rooflines
 
-_AUTOTUNE = "max_autotune"
 _TEMPLATED_OPS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_mm", "_grouped_mm")
 """Ops for which ``torch/_inductor/kernel`` has Triton templates."""
 _BY_WORDS: Mapping[str, FusionBarrier] = MappingProxyType(
@@ -97,7 +96,7 @@ def library_call_text(record: Provenance, writer: CallSite, reader: CallSite) ->
         return f"{names}, for which Inductor has no template"
     if tuned := tuple(_autotuned(record, calls)):
         return "; ".join(dict.fromkeys(autotuned_text(site, found) for site, found in tuned))
-    if any(option.startswith(_AUTOTUNE) for option in record.fusion_options):
+    if record.is_max_autotune:
         return f"{names}, of which no choice of max_autotune is recorded"
     return f"{names}, which a Triton template could compute (max_autotune is off)"
 

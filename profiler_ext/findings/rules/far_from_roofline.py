@@ -26,7 +26,6 @@ _REMEDY = {
     Bound.MEMORY: "check its operands' strides and small dimensions; another layout",
     Bound.COMPUTE: "sizes that are multiples of 64, a narrower dtype",
 }
-_TUNED = "max_autotune"  # and of the options that begin so
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -83,10 +82,8 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
 def _is_tuned(facts: Facts, launch: int) -> bool:
     """Tell whether what computes the product was chosen by measuring, as max-autotune does."""
     graph = facts.launches.graph[launch]
-    if graph is np.ma.masked:
-        return False
-    options = facts.analysis.recording.graphs[int(graph)].record.fusion_options
-    return any(each.startswith(_TUNED) for each in options)
+    graphs = facts.analysis.recording.graphs
+    return graph is not np.ma.masked and graphs[int(graph)].record.is_max_autotune
 
 
 def _reached(facts: Facts, launch: int, bound: Bound) -> str:
