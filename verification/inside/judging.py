@@ -16,11 +16,11 @@ POINTS = 0.02  # of a kernel's time, within which two samplings of a line agree
 LEAST_NS = 10_000  # of a kernel, below which samples are few
 WORST = 10
 PAIRS = (
-    ("step", "step again", "ours, in two runs"),
-    ("step", "ncu step", "ours and ncu, in the step"),
-    ("cold", "ncu cold", "ours and ncu, with the cache emptied"),
-    ("ncu step", "ncu interval", "ncu, at two intervals"),
-    ("ncu step", "ncu cold", "ncu, in the step and with the cache emptied"),
+    ("alone", "ncu", "ours and ncu, each kernel alone"),
+    ("cold", "ncu cold", "ours and ncu, alone with the cache emptied"),
+    ("step", "alone", "ours, in the step and alone"),
+    ("step", "ncu", "ours in the step, ncu alone"),
+    ("ncu", "ncu cold", "ncu, with the cache as it is and emptied"),
 )
 
 

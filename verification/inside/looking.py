@@ -42,7 +42,8 @@ MODULE = "verification.inside.models"
 MODEL_KERNELS, NCU_KERNELS = 100, 20
 KNOCK_OUT_S = 150.0
 LAUNCHES = 80  # that ncu looks at in one run
-INTERVALS = (0, 3)  # of ncu's samples: 2 ** (5 + n) cycles
+SAMPLED = "group:smsp__pcsamp_warp_stall_reasons"
+"""Alone it needs no second pass, before which ncu would write back what the kernel wrote."""
 _OFFSET_BYTES = 16  # of an instruction to the next
 _GUARD = re.compile(r"^(?:\{\s*)?(?:@!?U?P\w+\s+)?")
 _STALLS = {"long_sb": "long_scoreboard", "short_sb": "short_scoreboard"}
@@ -190,7 +191,7 @@ class _Looked:
             raise RuntimeError(f"{result.error}; {log.read_text(errors='replace')[-300:]}")
         return result.kernels
 
-    def by_ncu(self, way: str, cache_control: str, interval: int) -> list[MeasuredKernel]:
+    def by_ncu(self, way: str, cache_control: str) -> list[MeasuredKernel]:
         """Let ncu sample the kernels in one step."""
         report = self._folder / f"{way.replace(' ', '_')}.ncu-rep"
         environment = {
@@ -199,7 +200,7 @@ class _Looked:
             "TRITON_CACHE_DIR": str(self._folder / "triton"),
         }
         names = sorted({each.kernel for each in self._chosen})
-        command = ncu_command(names, report, cache_control, interval)
+        command = ncu_command(names, report, cache_control)
         command += [sys.executable, "-W", "ignore", "-m", MODULE, self._name]
         command += ["--steps", str(WARM_UP + 1), "--marked"]
         log = self._folder / "ncu.log"
@@ -221,7 +222,10 @@ class _Looked:
 
 
 def by_ncu(name: str, options: Namespace) -> Row:
-    """Sample a model's kernels by us and by ncu, as they run and with the cache emptied before."""
+    """Sample a model's kernels by us in the step, and by us and by ncu alone, also cold.
+
+    ncu lets a kernel run alone, on a device that was idle: its clock is higher than in a step.
+    """
     if options.tiny:
         return _ran_tiny(name)
     if ncu_tool() is None:
@@ -231,12 +235,11 @@ def by_ncu(name: str, options: Namespace) -> Row:
         looked = _Looked(name, Path(made), time.monotonic() + options.seconds - 20)
         row["device"] = looked.record()
         looks: dict[str, Callable[[str], list[MeasuredKernel]]] = {
-            "step": looked.sampled,
-            "ncu step": partial(looked.by_ncu, cache_control="none", interval=INTERVALS[0]),
+            "alone": lambda way: looked.sampled(way, "--alone"),
+            "ncu": partial(looked.by_ncu, cache_control="none"),
             "cold": lambda way: looked.sampled(way, "--cold"),
-            "ncu cold": partial(looked.by_ncu, cache_control="all", interval=INTERVALS[0]),
-            "ncu interval": partial(looked.by_ncu, cache_control="none", interval=INTERVALS[1]),
-            "step again": looked.sampled,
+            "ncu cold": partial(looked.by_ncu, cache_control="all"),
+            "step": looked.sampled,
         }
         ways: dict[str, list[MeasuredKernel]] = {}
         for way, look in looks.items():
@@ -270,12 +273,12 @@ def ncu_tool() -> str | None:
     return shutil.which("ncu") or next((str(each) for each in places if each.is_file()), None)
 
 
-def ncu_command(names: Iterable[str], report: Path, cache_control: str, interval: int) -> list[str]:
+def ncu_command(names: Iterable[str], report: Path, cache_control: str) -> list[str]:
     """What has ncu sample kernels by these names between the program's marks."""
     wanted = "|".join(map(re.escape, names))
     return [
         ncu_tool() or "ncu",
-        *("--section", "SourceCounters", "--warp-sampling-interval", str(interval)),
+        *("--metrics", SAMPLED, "--warp-sampling-interval", "0"),
         *("--cache-control", cache_control, "--clock-control", "none"),
         *("--profile-from-start", "off", "--target-processes", "application-only"),
         *("--kernel-name-base", "function", "-k", f"regex:^({wanted})$"),

@@ -1,6 +1,7 @@
 """Training steps whose kernels are looked into, and the script that runs one of them.
 
-    python -m verification.inside.models NAME [--tiny] [--steps N] [--cold] [--marked]
+    python -m verification.inside.models NAME [--tiny] [--steps N] [--alone] [--cold]
+                                              [--marked]
 
 Widths and batches are real, so that kernels are long; of layers that are all alike there are few.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -25,6 +27,7 @@ from verification.flaws.programs.vision import images_of, labels_of
 __all__ = ["LIBRARIES", "MODELS", "STEPS", "WARM_UP"]
 
 LAYERS = 4
+IDLE_S = 0.001  # of the device before a kernel that runs alone
 STEPS = 400  # samples need steady steps; what looks inside ends the script before
 WARM_UP = 5  # steps before the one that is marked for ncu
 
@@ -144,23 +147,31 @@ LIBRARIES = {
 
 
 @contextmanager
-def _emptied() -> Iterator[None]:
-    """Write twice the L2 cache before each generated kernel.
+def _alone(is_cold: bool) -> Iterator[None]:
+    """Let each generated kernel run alone, as under ncu: on an idle device, at its highest clock.
+
+    Where it is to be cold, twice the L2 cache is read before: what is written back costs time.
 
     Source: ``torch/_inductor/runtime/triton_heuristics.py``: ``CachingAutotuner.run``.
     """
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
     properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
-    scratch = torch.empty(2 * properties.L2_cache_size, dtype=torch.uint8, device="cuda")
+    scratch = torch.zeros(2 * properties.L2_cache_size // 4, device="cuda")
+    largest = torch.zeros((), device="cuda")
     tuner: Any = CachingAutotuner
     run = tuner.run
 
-    def emptying(self: Any, *args: Any, **kwargs: Any) -> Any:
-        scratch.zero_()
-        return run(self, *args, **kwargs)
+    def alone(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_cold:
+            torch.amax(scratch, dim=0, out=largest)
+        torch.cuda.synchronize()
+        time.sleep(IDLE_S)
+        returned = run(self, *args, **kwargs)
+        torch.cuda.synchronize()
+        return returned
 
-    tuner.run = emptying
+    tuner.run = alone
     try:
         yield
     finally:
@@ -184,11 +195,13 @@ def main() -> int:
     parser.add_argument("name", choices=MODELS)
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, on the CPU")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--cold", action="store_true", help="each kernel finds an empty L2 cache")
+    parser.add_argument("--alone", action="store_true", help="each kernel finds an idle device")
+    parser.add_argument("--cold", action="store_true", help="and an empty L2 cache")
     parser.add_argument("--marked", action="store_true", help="the last step is marked for ncu")
     options = parser.parse_args()
     step = MODELS[options.name](Sizes("cpu" if options.tiny else "cuda", options.tiny))
-    with step.within(), _emptied() if options.cold else nullcontext():
+    alone = _alone(options.cold) if options.alone or options.cold else nullcontext()
+    with step.within(), alone:
         for _ in range(options.steps - options.marked):
             loss = step.run()
         if options.marked:

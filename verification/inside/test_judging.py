@@ -132,10 +132,10 @@ def way(**shares: float) -> dict[str, Any]:
 
 def test_samplings_agree_where_no_line_is_apart_by_more_than_two_points() -> None:
     ways = {
-        "step": way(mul=0.6, add=0.4),
-        "step again": way(mul=0.61, add=0.39),
-        "ncu step": way(mul=0.5, add=0.3, index=0.2),
-        "ncu interval": way(),
+        "alone": way(mul=0.6, add=0.4),
+        "ncu": way(mul=0.61, add=0.39),
+        "step": way(mul=0.5, add=0.3, index=0.2),
+        "cold": way(),
     }
     long = {"kernel": "triton_a", "step_ns": 20_000, "ways": ways}
     rows: list[dict[str, Any]] = [
@@ -144,13 +144,13 @@ def test_samplings_agree_where_no_line_is_apart_by_more_than_two_points() -> Non
     ]  # fmt: skip
     lines = judging.ncu_table(rows).splitlines()
     assert lines[2:5] == [
-        "| ours, in two runs | 1 | 1 | 1.0 | 1.0 |",
-        "| ours and ncu, in the step | 1 | 0 | 20.0 | 20.0 |",
-        "| ours and ncu, with the cache emptied | 0 |  |  |  |",
+        "| ours and ncu, each kernel alone | 1 | 1 | 1.0 | 1.0 |",
+        "| ours and ncu, alone with the cache emptied | 0 |  |  |  |",
+        "| ours, in the step and alone | 1 | 0 | 20.0 | 20.0 |",
     ]
-    assert "- 2 kernels have no shares by ncu interval: it has only 3 samples" in lines
+    assert "- 2 kernels have no shares by cold: it has only 3 samples" in lines
     assert "- gpt, ncu cold: no time" in lines
-    assert lines[-1] == "| gpt | triton_a | 20.0 | 1.0 | 20.0 |  |  |  |"
+    assert lines[-1] == "| gpt | triton_a | 20.0 | 1.0 |  | 20.0 | 20.0 |  |"
 
 
 def test_shares_of_a_kernel_are_by_what_its_lines_compute() -> None:

@@ -226,10 +226,10 @@ def test_a_model_is_measured_by_the_command_of_users(
 
 
 def test_ncu_is_asked_for_the_named_kernels_between_the_marks(tmp_path: Path) -> None:
-    words = ncu_command(["triton_a", "triton_b"], tmp_path / "cold.ncu-rep", "all", 3)
+    words = ncu_command(["triton_a", "triton_b"], tmp_path / "cold.ncu-rep", "all")
     assert "regex:^(triton_a|triton_b)$" in words
     assert words[words.index("--cache-control") + 1] == "all"
-    assert words[words.index("--warp-sampling-interval") + 1] == "3"
+    assert words[words.index("--metrics") + 1] == "group:smsp__pcsamp_warp_stall_reasons"
     assert words[words.index("--profile-from-start") + 1] == "off"
     assert words[-1] == str(tmp_path / "cold")
     assert profiler_ext.__version__
