@@ -244,18 +244,19 @@ def _no_tracer(back: ExitStack) -> None:
     tracer = sys.gettrace()
     functions = (FunctionType, MethodType)
     is_python = isinstance(tracer, functions) or isinstance(type(tracer).__call__, FunctionType)
-    if is_python:
-        back.callback(_restore_tracer, tracer)
-        sys.settrace(_null_tracer)
+    if tracer is None or not is_python:
+        return
 
+    def quiet(frame: FrameType, event: Any, argument: Any) -> Any:
+        # No new frame; a generator that it saw begin goes on, and it will see its next return
+        return None if frame.f_trace is None else tracer(frame, event, argument)
 
-def _null_tracer(_: FrameType, __: str, ___: Any) -> None:  # traces no new frame
-    """Trace no frame that begins."""
+    def restore() -> None:
+        if sys.gettrace() in (None, quiet):
+            sys.settrace(tracer)
 
-
-def _restore_tracer(tracer: Any) -> None:
-    if sys.gettrace() in (None, _null_tracer):
-        sys.settrace(tracer)
+    back.callback(restore)
+    sys.settrace(quiet)
 
 
 def _deep_stack(back: ExitStack) -> None:

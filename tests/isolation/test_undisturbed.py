@@ -128,9 +128,16 @@ def test_a_tracer_hears_nothing_of_our_work_and_the_end_of_all_that_it_saw_begin
         observed.append((frame.f_code.co_name, event))
         return tracer
 
+    def goes_on():
+        yield
+        yield
+
     def theirs() -> None:
+        generator = goes_on()
+        next(generator)
         with isolated():
             ours()
+            next(generator)
         ours()
 
     before = sys.gettrace()
