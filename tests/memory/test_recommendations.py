@@ -24,6 +24,7 @@ from profiler_ext.memory.pricing import Remedied, memory_facts
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryFindings, judge, merged
 from profiler_ext.memory.rules import RULES, find, fragmented, optimizer
 from profiler_ext.records.memory import MemoryKind
+from profiler_ext.records.vocabulary import Phase
 from profiler_ext.sessions.session import Session
 from tests import compiling
 from tests.memory.test_recorded_peaks import PEAKS, RECORDED, recorded
@@ -53,6 +54,10 @@ WIDE, CLASSES, TOKENS = 64, 1009, 127
 def claims(name: str) -> dict[str, MemoryFinding]:
     found = find(recorded(name).analysis).ranked
     return {each.rule: each for each in reversed(found)}
+
+
+def timed(name: str) -> set[str]:
+    return {each.rule for each in find(recorded(name).analysis).ranked if each.extra_ns is not None}
 
 
 def test_a_recorded_gpt_has_its_claims_most_bytes_first() -> None:
@@ -127,11 +132,21 @@ def test_no_time_is_claimed_where_the_pace_of_training_is_not_known(
     assert facts is not None and bool(facts.why_no_time) is not is_known
     figures = {each.name: each.value for each in claims(name)["kept_activations"].evidence}
     assert figures["on the device that takes"] == {"gpt_eager": 325_099}.get(name, 136_033)
-    assert ("time of a step not known" in figures) is not is_known
-    timed = {
-        each.rule for each in find(recorded(name).analysis).ranked if each.extra_ns is not None
-    }
-    assert timed == ({"chunked_loss", "kept_activations", "weight_copies"} if is_known else set())
+    assert timed(name) == ({"weight_copies"} if is_known else set())
+
+
+def test_no_time_is_claimed_where_checkpoint_may_keep_the_cpu_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts = memory_facts(recorded("gpt_eager").analysis)
+    assert facts is not None
+    again = facts.launches_of(Phase.FORWARD, "blocks")
+    took, why = facts.time_of(again, checkpoints=4)
+    assert str(why.value).startswith("the CPU may set the pace then")
+    assert facts.price_ns(again, checkpoints=4) is None
+    monkeypatch.setattr(facts.times, "busy_ns", 10**9)
+    assert facts.time_of(again, checkpoints=4) == (took,)
+    assert facts.price_ns(again, checkpoints=4) == took.value
 
 
 def test_what_we_read_in_a_step_is_no_work_of_the_program() -> None:

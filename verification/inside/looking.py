@@ -42,11 +42,13 @@ MODULE = "verification.inside.models"
 MODEL_KERNELS, NCU_KERNELS = 100, 20
 KNOCK_OUT_S = 150.0
 LAUNCHES = 80  # that ncu looks at in one run
-SAMPLED = "group:smsp__pcsamp_warp_stall_reasons"
-"""Alone it needs no second pass, before which ncu would write back what the kernel wrote."""
+WARM = ("--cache-control", "none", "--metrics", "group:smsp__pcsamp_warp_stall_reasons")
+"""Needs no second pass, before which ncu would restore what the kernel wrote, into the cache."""
+COLD = ("--cache-control", "all", "--section", "SourceCounters")
 _OFFSET_BYTES = 16  # of an instruction to the next
 _GUARD = re.compile(r"^(?:\{\s*)?(?:@!?U?P\w+\s+)?")
 _STALLS = {"long_sb": "long_scoreboard", "short_sb": "short_scoreboard"}
+_STALL = re.compile(r"(?:stall_|smsp__pcsamp_warps_issue_stalled_)(?=\w+(?<!_not_issued)$)")
 _ALL = "Warp Stall Sampling (All Samples)"
 Samples = Mapping[int, Mapping[str, int]]  # by offset, then by reason
 
@@ -191,7 +193,7 @@ class _Looked:
             raise RuntimeError(f"{result.error}; {log.read_text(errors='replace')[-300:]}")
         return result.kernels
 
-    def by_ncu(self, way: str, cache_control: str) -> list[MeasuredKernel]:
+    def by_ncu(self, way: str, collected: Sequence[str]) -> list[MeasuredKernel]:
         """Let ncu sample the kernels in one step."""
         report = self._folder / f"{way.replace(' ', '_')}.ncu-rep"
         environment = {
@@ -200,7 +202,7 @@ class _Looked:
             "TRITON_CACHE_DIR": str(self._folder / "triton"),
         }
         names = sorted({each.kernel for each in self._chosen})
-        command = ncu_command(names, report, cache_control)
+        command = ncu_command(names, report, collected)
         command += [sys.executable, "-W", "ignore", "-m", MODULE, self._name]
         command += ["--steps", str(WARM_UP + 1), "--marked"]
         log = self._folder / "ncu.log"
@@ -215,8 +217,10 @@ class _Looked:
             timeout=self._left_s(),
         )  # fmt: skip
         functions = list(functions_of(done.stdout.splitlines()))
-        if not functions:
-            raise RuntimeError(f"no samples in ncu's page: {done.stdout[:500]} {done.stderr[:200]}")
+        if not any(samples for *_, samples in functions):
+            raise RuntimeError(
+                f"no samples in ncu's page: {done.stdout[:3000]} {done.stderr[:200]}"
+            )
         binaries = [*binaries_of(functions, self._folder / "triton")]
         return sampled_kernels(self._chosen, binaries)
 
@@ -236,9 +240,9 @@ def by_ncu(name: str, options: Namespace) -> Row:
         row["device"] = looked.record()
         looks: dict[str, Callable[[str], list[MeasuredKernel]]] = {
             "alone": lambda way: looked.sampled(way, "--alone"),
-            "ncu": partial(looked.by_ncu, cache_control="none"),
+            "ncu": partial(looked.by_ncu, collected=WARM),
             "cold": lambda way: looked.sampled(way, "--cold"),
-            "ncu cold": partial(looked.by_ncu, cache_control="all"),
+            "ncu cold": partial(looked.by_ncu, collected=COLD),
             "step": looked.sampled,
         }
         ways: dict[str, list[MeasuredKernel]] = {}
@@ -246,7 +250,7 @@ def by_ncu(name: str, options: Namespace) -> Row:
             try:
                 ways[way] = look(way)
             except (ProfilerExtError, RuntimeError, OSError, subprocess.SubprocessError) as error:
-                row["problems"][way] = f"{type(error).__name__}: {error}"[:900]
+                row["problems"][way] = f"{type(error).__name__}: {error}"[:2500]
         row["kernels"] = [
             {
                 "kernel": each.kernel,
@@ -273,13 +277,13 @@ def ncu_tool() -> str | None:
     return shutil.which("ncu") or next((str(each) for each in places if each.is_file()), None)
 
 
-def ncu_command(names: Iterable[str], report: Path, cache_control: str) -> list[str]:
+def ncu_command(names: Iterable[str], report: Path, collected: Sequence[str]) -> list[str]:
     """What has ncu sample kernels by these names between the program's marks."""
     wanted = "|".join(map(re.escape, names))
     return [
         ncu_tool() or "ncu",
-        *("--metrics", SAMPLED, "--warp-sampling-interval", "0"),
-        *("--cache-control", cache_control, "--clock-control", "none"),
+        *collected,
+        *("--warp-sampling-interval", "0", "--clock-control", "none"),
         *("--profile-from-start", "off", "--target-processes", "application-only"),
         *("--kernel-name-base", "function", "-k", f"regex:^({wanted})$"),
         *("--launch-count", str(LAUNCHES), "-f", "-o", str(report.with_suffix(""))),
@@ -310,7 +314,7 @@ def functions_of(page: Iterable[str]) -> Iterator[_Function]:
 
 
 def _function(name: str, rows: Sequence[Mapping[str, str]]) -> _Function:
-    columns = [each for each in rows[0] if re.fullmatch(r"stall_\w+", each)]
+    columns = [each for each in rows[0] if _STALL.match(each)]
     at: dict[int, Counter[str]] = {}
     for number, row in enumerate(rows):
         counts = {_reason(column): _count(row[column]) for column in columns}
@@ -323,7 +327,7 @@ def _function(name: str, rows: Sequence[Mapping[str, str]]) -> _Function:
 
 
 def _reason(column: str) -> str:
-    reason = column.removeprefix("stall_")
+    reason = _STALL.sub("", column, count=1)
     return _STALLS.get(reason, reason)
 
 

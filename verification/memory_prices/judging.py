@@ -143,7 +143,7 @@ def tried_table(rows: Sequence[Row]) -> str:
         "| program | remedy | verdict | peak MB | saved MB, claimed | measured | off | right |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
-    judged = []
+    judged: list[float] = []
     for row in rows:
         if "failure" in row:
             lines.append(f"| {row['name']} | {row['failure']} |")
@@ -152,7 +152,7 @@ def tried_table(rows: Sequence[Row]) -> str:
             lines.append(f"| {row['name']} | nothing claimed could be tried |")
         for each in own:
             lines.append(_tried_line(row["name"], each))
-            judged += [tried_off(each)] if tried_off(each) is not None else []
+            judged += [] if (off := tried_off(each)) is None else [off]
     right = sum(abs(off) <= BYTES for off in judged)
     return "\n".join([*lines, "", f"{right} of {len(judged)} claims were right."]) + "\n"
 

@@ -1,4 +1,7 @@
-"""Trials to which no rule was fitted: other models, each with the edit that is recommended."""
+"""Trials to which no rule was fitted: other models, each with the edit that is recommended.
+
+Batches are such that memory is short, as where it counts: the GPU sets the pace then.
+"""
 
 from __future__ import annotations
 
@@ -332,28 +335,28 @@ _EACH = "checkpoint(module, x) for each module of the claim"
 _CHUNKS = "projection and loss in the chunks that are said"
 _SEGMENTS = "expandable_segments:True"
 UNFITTED = (
-    _trial("vit_large", "kept_activations", _EACH, family=partial(vit_large, batch=64),
+    _trial("vit_large", "kept_activations", _EACH, family=partial(vit_large, batch=256),
            edit=per_block, blocks="blocks.*"),
     _trial("swin_base", "kept_activations", _EACH, edit=per_block, blocks="layers.*.blocks.*",
-           family=partial(swin, "swin_base_patch4_window7_224", batch=64)),
-    _trial("densenet", "kept_activations", _EACH, family=partial(densenet, batch=64),
+           family=partial(swin, "swin_base_patch4_window7_224", batch=256)),
+    _trial("densenet", "kept_activations", _EACH, family=partial(densenet, batch=384),
            edit=per_block, blocks="features.denseblock*.denselayer*"),
-    _trial("ddpm", "kept_activations", _EACH, family=partial(ddpm, batch=48), edit=per_block,
+    _trial("ddpm", "kept_activations", _EACH, family=partial(ddpm, batch=192), edit=per_block,
            blocks="down.*"),
-    _trial("t5", "kept_activations", _EACH, family=partial(t5_base, batch=(12, 384)),
+    _trial("t5", "kept_activations", _EACH, family=partial(t5_base, batch=(40, 384)),
            edit=per_block, blocks="encoder.block.*"),
-    _trial("bert_masked", "chunked_loss", _CHUNKS, family=partial(masked, batch=24),
+    _trial("bert_masked", "chunked_loss", _CHUNKS, family=partial(masked, batch=72),
            chunked=_masked_chunks),
-    _trial("qwen_tied", "chunked_loss", _CHUNKS, family=partial(qwen, batch=(6, 1024)),
+    _trial("qwen_tied", "chunked_loss", _CHUNKS, family=partial(qwen, batch=(16, 1024)),
            chunked=_causal_chunks, dtype=BFLOAT16, amp=False),
-    _trial("gpt_tied", "chunked_loss", _CHUNKS, family=partial(tied_gpt, batch=12),
+    _trial("gpt_tied", "chunked_loss", _CHUNKS, family=partial(tied_gpt, batch=36),
            chunked=_tied_chunks),
     _trial("lstm_zeroed", "kept_gradients", "zero_grad(set_to_none=True)",
            family=partial(lstm, batch=24), zeroes=True),
     _trial("vit_zeroed", "kept_gradients", "zero_grad(set_to_none=True)",
-           family=partial(vit_large, batch=12), zeroes=True),
+           family=partial(vit_large, batch=64), zeroes=True),
     _trial("bert_weights", "weight_copies", "nn.Linear in bfloat16", edit=weights_in_bfloat16,
-           family=partial(bert, sizes=_LARGE, batch=(4, 512))),
+           family=partial(bert, sizes=_LARGE, batch=(24, 512))),
     _trial("t5_foreach", "optimizer_temporaries", "fused=True", amp=False,
            family=partial(t5_base, batch=(2, 128)),
            edited_optimizer=partial(adamw, fused=True, foreach=None)),

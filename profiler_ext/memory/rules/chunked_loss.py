@@ -68,7 +68,7 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
                 Figure("of these at the peak", facts.at_peak(
                     allocation for loss in losses for allocation in loss.copies), FigureUnit.BYTES),
                 Figure("chunks", chunks),
-                *facts.time_of(np.concatenate([each.repeated for each in losses])),
+                *facts.time_of(np.concatenate([each.repeated for each in losses]), chunks),
             ),
         ),
     )  # fmt: skip
@@ -152,7 +152,7 @@ def _are_of_weights(each: Allocation, weights: Sequence[Allocation]) -> bool:
 def _price_ns(facts: MemoryFacts, losses: Sequence[_Loss], chunks: int) -> int | None:
     repeated = np.concatenate([each.repeated for each in losses])
     sum_bytes = _PASSES_OF_SUM * losses[0].weight_bytes * (chunks - 1)
-    price_ns = facts.price_ns(repeated)
+    price_ns = facts.price_ns(repeated, checkpoints=chunks)
     return None if price_ns is None else price_ns + facts.moving_ns(sum_bytes)
 
 
