@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 from .catalogue import FIRST
+from .fifth_catalogue import FIFTH
 from .fourth_catalogue import FOURTH
 from .second_catalogue import SECOND
 from .third_catalogue import THIRD
@@ -15,7 +16,7 @@ __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", "held_out_2", "held_out_3", "held_out_4")
+SETS = ("developing", "held_out", "held_out_2", "held_out_3", "held_out_4", "held_out_5")
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -26,8 +27,10 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 def drawn() -> dict[str, list[str]]:
     """The halves of the first collection, and all of the others."""
-    later = {"held_out_2": SECOND, "held_out_3": THIRD, "held_out_4": FOURTH}
-    return {**draw(list(FIRST), SEED), **{name: sorted(each) for name, each in later.items()}}
+    later = {
+        f"held_out_{at}": sorted(each) for at, each in enumerate((SECOND, THIRD, FOURTH, FIFTH), 2)
+    }
+    return draw(list(FIRST), SEED) | later
 
 
 def read() -> dict[str, list[str]]:
