@@ -28,6 +28,7 @@ def head_in_float32(flawed: bool, sizes: Sizes) -> Step:
         head.load_state_dict(model.head.state_dict())
         model.head = head
     model.tokens.requires_grad_(False)
+    model.positions.requires_grad_(False)
     tokens, targets = gpt.batch_of(config, sizes)
     trained = nn.ModuleList([model.blocks, model.norm, model.head])
 

@@ -46,7 +46,7 @@ def lengths_in_python(flawed: bool, sizes: Sizes) -> Step:
     def loss_of(part: int) -> Tensor:
         if flawed:
             longest = int(max(lengths))  # flaw: lengths_in_python
-            count = sum(lengths)  # flaw: lengths_in_python
+            count: Tensor | int = sum(lengths)  # flaw: lengths_in_python
         else:
             longest, count = int(lengths.max()), lengths.sum()
         mask = torch.arange(longest, device=sizes.device) < lengths[:, None]

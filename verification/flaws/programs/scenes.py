@@ -70,7 +70,9 @@ class RetinaNet(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Scores (images, anchors, classes) and boxes (images, anchors, 4)."""
-        x, scores, boxes = self.stem(images), [], []
+        x = self.stem(images)
+        scores: list[Tensor] = []
+        boxes: list[Tensor] = []
         for down, side in zip(self.downs, self.sides, strict=True):
             x = F.relu(down(x))
             seen = side(x)
