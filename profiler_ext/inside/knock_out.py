@@ -3,7 +3,8 @@
 Loads and stores are masked out at run time by an argument that is zero, which the compiler cannot
 know: so layouts, registers and all other code stay. An op passes its operand on, a reduction gives
 a value derived from the index. What computes an address or a mask stays, so that no variant touches
-memory that the kernel would not. Values that only the removed lines read are stored, masked out.
+memory that the kernel would not. What only the removed lines read is not loaded; values that others
+computed for them are stored, masked out.
 
 A program without an op still reads the operand that is passed on: its load is told apart, as a
 store is, so that what stays without the op is what stays without the line.
@@ -344,12 +345,16 @@ class _Removal:
         self._dropped[each.node.lineno] = frozenset(dropped)
 
     def _keep_values(self) -> None:
-        """Store what only removed lines read, under a mask that is false."""
+        """Store what only removed lines read, under a mask that is false.
+
+        But what they load: a program without them does not, so the compiler removes the load.
+        """
         if not self._kernel.pointers:
             return
+        loaded = {name for each in self._own if _is_load(each) for name in each.targets}
         live = self._kernel.live(self._dropped)
         for at, names in sorted(self._dropped.items()):
-            lost = [name for name in sorted(names - live) if self._is_worth(name)]
+            lost = [name for name in sorted(names - live - loaded) if self._is_worth(name)]
             live |= self._kernel.read_by(lost, self._dropped)
             pointer = self._kernel.pointers[0]
             keep = [f"_knock_out_keep({pointer}, {name}, {_ZERO})" for name in lost]
