@@ -81,14 +81,14 @@ Made = tuple[nn.Module, Callable[[Any], torch.Tensor]]
 
 def _gpt(options: argparse.Namespace) -> Made:
     width, layers, length = (64, 2, 32) if options.tiny else (1024, 12, 1024)
-    batch = options.batch or (2 if options.tiny else 12)
+    batch = options.batch or (2 if options.tiny else 24)
     model = GPT(width, layers).to(options.device)
     ids = torch.randint(0, 50304, (batch, length), device=options.device)
     return model, lambda run: functional.cross_entropy(run(ids).flatten(0, 1), ids.flatten())
 
 
 def _resnet(options: argparse.Namespace) -> Made:
-    size, batch = (64, options.batch or 2) if options.tiny else (224, options.batch or 192)
+    size, batch = (64, options.batch or 2) if options.tiny else (224, options.batch or 384)
     model = channels_last(import_module("torchvision.models").resnet50()).to(options.device)
     x = channels_last_images(batch, size, options.device)
     y = torch.randint(0, 1000, (batch,), device=options.device)
@@ -287,7 +287,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--model", nargs="+", choices=("gpt", "resnet"), default=["gpt", "resnet"])
     parser.add_argument("--seconds", type=float, default=120.0, help="for each model")
     parser.add_argument("--steps", type=int, default=10, help="in a block")
-    parser.add_argument("--batch", type=int, help="12 and 192, if not given")
+    parser.add_argument("--batch", type=int, help="24 and 384, if not given")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--tiny", action="store_true", help="sizes for the CPU, to see it run")
     add_json(parser)

@@ -239,10 +239,10 @@ def by_ncu(name: str, options: Namespace) -> Row:
         looked = _Looked(name, Path(made), time.monotonic() + options.seconds - 20)
         row["device"] = looked.record()
         looks: dict[str, Callable[[str], list[MeasuredKernel]]] = {
-            "alone": lambda way: looked.sampled(way, "--alone"),
-            "ncu": partial(looked.by_ncu, collected=WARM),
             "cold": lambda way: looked.sampled(way, "--cold"),
             "ncu cold": partial(looked.by_ncu, collected=COLD),
+            "alone": lambda way: looked.sampled(way, "--alone"),
+            "ncu": partial(looked.by_ncu, collected=WARM),
             "step": looked.sampled,
         }
         ways: dict[str, list[MeasuredKernel]] = {}
