@@ -37,4 +37,4 @@ def test_an_example_records_the_two_steps_that_it_asks_for(
         runpy.run_path(str(path))["main"](str(tmp_path))
     profiler_ext.disable()
     assert steps(tmp_path / folder) == [5, 6]
-    assert "while profiling)" in capsys.readouterr().out
+    assert profiler_ext.load(tmp_path / folder).report("module") in capsys.readouterr().out
