@@ -38,10 +38,15 @@ Floats = npt.NDArray[np.float64]
 # on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that waits for
 # the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
 PROFILING_SLOWDOWN: Final = 1.45
+# The same where the steps before only show that it is no less, as a device nearly fills them. Of 13
+# steps that wait for the CPU the median is 2.25, of the middle half 1.9 to 2.7 (H100s' hosts, torch
+# 2.11, Python 3.12, with lines; the steps before the recording are known).
+SLOWDOWN_IF_FILLED: Final = 2.0
 # With this many steps one outlier does not move the median
 MIN_UNPROFILED_STEPS: Final = 3
 MAX_SLOWDOWN: Final = 3.0
 _NEAR = 1.05  # steps differ from each other by as much
+FILLED: Final = 0.9  # of a step; a device that is busy for more waits for the CPU now and then
 _OUTLIER_RATIO = 2  # a step above this multiple of the median is an outlier
 
 
@@ -54,7 +59,8 @@ class CriticalPath:
     is_critical: Rows
     waited_ns: Ints  # idle time of its device before it
     busy_ns: Ints  # device time of it and of nothing that began earlier
-    cost_ns: Ints  # CPU time for it since the launch before, at most the device's wait and run
+    since_ns: Ints  # CPU time since the launch before was enqueued; 0 for the first
+    cost_ns: Ints  # the same, at most the device's wait and run
     replayed: Rows  # a CUDA graph launched it, together with others
 
 
@@ -78,13 +84,19 @@ def find_critical_path(analysis: Analysis) -> CriticalPath:
             enqueued_ns[rows],
             (events.start_ns[calls_waiting], events.end_of(calls_waiting)),
         )
-    # How long after the launch before it each launch was enqueued; 0 for the first.
     order = np.argsort(enqueued_ns, kind="stable")
     since = np.zeros(len(enqueued_ns), np.int64)
     since[order[1:]] = np.diff(enqueued_ns[order])
     cost_ns = np.minimum(since, waited_ns + launches.duration_ns)
     return CriticalPath(
-        enqueued_ns, call, is_critical, waited_ns, busy_ns, cost_ns, _replayed(analysis, call)
+        enqueued_ns,
+        call,
+        is_critical,
+        waited_ns,
+        busy_ns,
+        since,
+        cost_ns,
+        _replayed(analysis, call),
     )
 
 
@@ -189,6 +201,7 @@ class Replay:
         slows_all: whether the recording slowed also what the CPU did for long at a stretch.
 
     Attributes:
+        device: the device whose launches it replays.
         recorded_ns: the usual step as recorded, from one to the next on the device.
     """
 
@@ -199,6 +212,7 @@ class Replay:
         self._begin_ns = analysis.steps[0].cpu_start_ns
         is_own = (analysis.launches.device == device) & (start_ns >= self._begin_ns)
         rows, self._count = np.flatnonzero(is_own), len(is_own)
+        self.device = device
         copies = _awaited_copies(analysis, pace)
         events = analysis.recording.trace.events
         start_ns[copies] = events.start_ns[pace.call[copies]]
@@ -438,8 +452,8 @@ def unprofiled_step(
         overhead_ns = recorded.cpu_ns - cpu_ns
         return Training(False, False, PROFILING_SLOWDOWN, least_ns, least_ns, overhead_ns, cpu_ns)
     fills = step_ns <= _NEAR * recorded.busy_ns
-    if fills:  # which only shows that the CPU is fast enough
-        slowdown = max(slowdown or PROFILING_SLOWDOWN, PROFILING_SLOWDOWN)
+    if recorded.busy_ns >= FILLED * step_ns:  # which only shows that the CPU is fast enough
+        slowdown = max(slowdown or SLOWDOWN_IF_FILLED, SLOWDOWN_IF_FILLED)
     if replay is not None and slowdown is not None:
         cpu_ns = replay.worked_ns(slowdown)
     return Training(

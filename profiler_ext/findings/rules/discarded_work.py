@@ -114,7 +114,7 @@ def _of_head(facts: Facts, loss: int, head: int) -> Candidate:
     lines = {(each.file, each.line) for each in map(facts.place, (loss, head))}
     own = facts.mainly(lambda place: (place.file, place.line) in lines)
     launches = np.flatnonzero(facts.in_steps(own))
-    spent_ns = facts.median_per_step(launches, facts.paced_ns(launches))
+    spent_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     return Candidate(
         summary="a masked language model scores all words, and the loss ignores most",
         est_saving_ns=int(_UNMASKED * spent_ns),
@@ -146,7 +146,7 @@ def _all_but_last(facts: Facts, forward: Ints) -> Iterator[Candidate]:
         own = np.array(products, np.int64)
         yield Candidate(
             summary="all positions go through the last layer, and one of them is read",
-            est_saving_ns=facts.median_per_step(own, facts.paced_ns(own)),
+            est_saving_ns=facts.median_per_step(own, facts.critical_ns(own)),
             confidence=Confidence.UPPER_BOUND,
             remedy="take the last position before the layer: head(hidden[:, -1:])",
             location=location_of(facts.place(facts.longest(own))),

@@ -39,10 +39,10 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
         calls = facts.called_ops(own)
         gradients = backward_of(facts, np.unique(calls[calls >= 0]), behind)
         every = np.unique(np.concatenate([own, casts_back, gradients]))
-        spent_ns = facts.median_per_step(every, facts.paced_ns(every))
+        saved_ns = facts.median_per_step(every, facts.critical_ns(every, _SAVING))
         yield Candidate(
             summary="autocast computes a power in float32, and casts to it and back",
-            est_saving_ns=int(_SAVING * spent_ns),
+            est_saving_ns=saved_ns,
             confidence=Confidence.ESTIMATED,
             remedy="x * x in place of x.pow(2), which stays in bfloat16",
             location=location_of(facts.place(facts.longest(own))),

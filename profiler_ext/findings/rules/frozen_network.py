@@ -33,7 +33,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 def _without_backward(facts: Facts) -> Iterable[Candidate]:
     own = _frozen(facts)
     # What the device waits for, or the CPU: such a network costs its launches, too
-    spent_ns = facts.median_per_step(own, facts.paced_ns(own))
+    spent_ns = facts.median_per_step(own, facts.critical_ns(own))
     spent_ns = max(spent_ns, facts.removed_per_step_ns(own) if len(own) else 0)
     if not spent_ns or spent_ns < _MIN_FRACTION * facts.training.step_ns:
         return ()

@@ -135,7 +135,7 @@ def _gradients(facts: Facts, launches: Ints) -> Ints:
 
 
 def _time(facts: Facts, launches: Ints) -> int:
-    return facts.median_per_step(launches, facts.paced_ns(launches))
+    return facts.median_per_step(launches, facts.critical_ns(launches))
 
 
 def _candidate(facts: Facts, pair: _Sum) -> Candidate:

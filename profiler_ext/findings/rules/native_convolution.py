@@ -25,7 +25,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     is_unfolded &= facts.mainly(lambda place: _CONVOLVES.search(place.aten_op or "") is not None)
     is_depthwise = facts.named(lambda name: _DEPTHWISE.search(name) is not None)
     own = np.flatnonzero(facts.in_steps(is_unfolded | is_depthwise))
-    spent_ns = facts.median_per_step(own, facts.paced_ns(own))
+    spent_ns = facts.median_per_step(own, facts.critical_ns(own))
     if not spent_ns or spent_ns < _MIN_FRACTION * facts.training.step_ns:
         return ()
     depthwise = own[is_depthwise[own]]

@@ -92,7 +92,7 @@ def _above_least(facts: Facts, rows: Ints) -> Ints:
     """Return what each takes on the critical path above the shortest."""
     duration_ns = facts.launches.duration_ns[rows]
     least_ns = int(duration_ns.min(initial=np.iinfo(np.int64).max))
-    paced_ns = facts.paced_ns(rows)
+    paced_ns = facts.critical_ns(rows)
     return np.maximum(paced_ns - least_ns, 0)
 
 
