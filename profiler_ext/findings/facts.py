@@ -294,27 +294,37 @@ class Facts:
         Where the steps without profiling are known, a replay of these tells: it has launches on the
         critical path that the recorded step, whose CPU is slower, does not wait for.
         """
-        gone_ns = gone * self.launches.duration_ns[launches]
         kept = self._replayable(launches)
         if kept is None:
-            return np.where(self._paces[launches], gone_ns, 0).astype(np.int64)
+            return (gone * self.paced_ns(launches)).astype(np.int64)
         kept.busy[launches] = 1 - gone
-        return self._divided(launches, gone_ns, self._shorter_ns(kept))
+        return self._divided(
+            launches, gone * self.launches.duration_ns[launches], self._shorter_ns(kept)
+        )
 
-    @cached_property
-    def _paces(self) -> Rows:
-        """Flag launches that set the pace: all, if a device hardly idles."""
+    def paced_ns(self, launches: Ints) -> Ints:
+        """Return the time of launches that set the pace: of all, if a device hardly idles."""
         training = self.training
         is_filled = training.is_known and self.busy_ns >= critical_path.FILLED * training.step_ns
-        return np.ones(len(self.launches), np.bool_) if is_filled else self.pace.is_critical
+        duration_ns = self.launches.duration_ns[launches]
+        return duration_ns if is_filled else np.where(self.pace.is_critical[launches], duration_ns, 0)
 
     def _replayable(self, launches: Ints) -> critical_path.Remedied | None:
         """Return what a replay without profiling begins with; none where it says no more."""
-        is_known = self.replay is not None and self.training.is_known
-        if not is_known or self.replay is None or self.pace.is_critical[launches].all():
+        replay = self._replay_without_profiling
+        if replay is None or self.pace.is_critical[launches].all():
             return None
-        is_own = (self.launches.device[launches] == self.replay.device).all()
-        return self.replay.unchanged if is_own else None
+        is_own = (self.launches.device[launches] == replay.device).all()
+        return replay.unchanged if is_own else None
+
+    @cached_property
+    def _replay_without_profiling(self) -> critical_path.Replay | None:
+        """The replay, where it gives the steps before the recording."""
+        replay, training = self.replay, self.training
+        if replay is None or not training.is_known:
+            return None
+        off_ns = abs(replay.step_ns(training.slowdown) - training.step_ns)
+        return replay if off_ns <= critical_path.MAX_REPLAY_ERROR * training.step_ns else None
 
     def _shorter_ns(self, remedied: critical_path.Remedied) -> int:
         """Return how much shorter the usual step is with a remedy, in a replay."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from profiler_ext.findings import SavingPer
+from profiler_ext.findings import Confidence, SavingPer
 from profiler_ext.findings.code_of_lines import (
     first_values_of,
     independent_calls,
@@ -473,8 +473,9 @@ def taught(products: int, trained: str = "student") -> Analysis:
 def test_a_network_without_a_backward_is_named_where_it_is_called():
     found = only(frozen_network.RULE, taught(6))
     assert (found.location.file, found.location.line) == ("/train.py", 9)
-    assert [each.value for each in found.evidence] == [6, 600 * US, 600 * US]
-    assert found.saving_per is SavingPer.UNKNOWN
+    assert [each.value for each in found.evidence] == [6, 600 * US]
+    assert found.est_saving_ns == 600 * US
+    assert (found.saving_per, found.confidence) == (SavingPer.STEP, Confidence.UPPER_BOUND)
 
 
 def test_a_few_products_and_a_network_that_is_trained_are_none():

@@ -263,19 +263,22 @@ def test_a_network_that_is_not_trained_is_named_where_the_trained_one_is_not_cal
     for _ in range(3):
         for _ in range(5):
             script.launch(GEMM, 100 * US, op="aten::mm")
+        script.launch("softmax", 40 * US, op="aten::softmax")  # of the call, in no module
         for op in ("addmm", "mm_backward"):
             script.launch(GEMM, 300 * US, op=f"aten::{op}")
         script.wait()
         script.end_step()
     analysis = placed(
         script.analysis(),
+        softmax=at(5, module=None, stack=shared(9, 40)),
         mm=at(3, module="reference.0", stack=shared(9, 40)),
         addmm=at(4, module="policy.0", stack=shared(10, 40)),
         mm_backward=at(4, "mm", Phase.BACKWARD, module="policy.0", stack=shared(10, 40)),
     )
-    phases = interned((["forward"] * 6 + ["backward"]) * 3)
+    phases = interned((["forward"] * 7 + ["backward"]) * 3)
     analysis = replace(analysis, launches=replace(analysis.launches, phase=phases))
-    assert only(frozen_network.RULE, analysis).location.line == 9
+    found = only(frozen_network.RULE, analysis)
+    assert (found.location.line, found.est_saving_ns) == (9, 540 * US)
 
 
 def formatted(reads: int) -> Analysis:

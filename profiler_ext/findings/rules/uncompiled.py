@@ -42,9 +42,7 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if is_partly_compiled(facts):
         return ()
     launches = eager_kernels(facts)
-    fused = np.union1d(launches, np.flatnonzero(_joins(facts)))
-    paced_ns = np.zeros(len(facts.launches), np.int64)
-    paced_ns[fused] = facts.critical_ns(fused)
+    paced_ns = facts.paced_ns(np.arange(len(facts.launches)))
     critical_ns = facts.median_per_step(launches, paced_ns[launches])
     if not critical_ns or critical_ns < _MIN_STEP_FRACTION * facts.training.step_ns:
         return ()
