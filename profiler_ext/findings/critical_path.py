@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from statistics import median_low
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from profiler_ext.records.events import Interned, Ints, flag_rows
 
 NO_ROW = -1
 _LONG_NS = 500_000  # an event is not recorded for so long
+_NATIVE_NS = 50_000  # nor, for so long, anything within an op or a call of the runtime
 _QUEUED_NS = 20_000  # a launch that begins this long after it was enqueued waited for others
 _NONE: Ints = np.empty(0, np.int64)
 Rows = npt.NDArray[np.bool_]
@@ -178,6 +180,14 @@ class Waits:
     last_launch: Ints  # row of the launch before it, or ``NO_ROW``
 
 
+class Slowed(Enum):
+    """What of the CPU's work a recording slows."""
+
+    NOT_NATIVE = auto()  # all but long work, and what ops and calls do by themselves
+    NOT_LONG = auto()
+    ALL = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Remedied:
     """What a remedy leaves; parts for each launch of the analysis, 1 where it changes nothing."""
@@ -198,7 +208,7 @@ class Replay:
     """The steps of a recording on one device, to be replayed.
 
     Args:
-        slows_all: whether the recording slowed also what the CPU did for long at a stretch.
+        slowed: what of the CPU's work the recording slowed.
 
     Attributes:
         device: the device whose launches it replays.
@@ -206,7 +216,12 @@ class Replay:
     """
 
     def __init__(
-        self, analysis: Analysis, pace: CriticalPath, device: int, *, slows_all: bool = False
+        self,
+        analysis: Analysis,
+        pace: CriticalPath,
+        device: int,
+        *,
+        slowed: Slowed = Slowed.NOT_LONG,
     ) -> None:
         start_ns = np.minimum(pace.enqueued_ns, analysis.launches.start_ns)
         self._begin_ns = analysis.steps[0].cpu_start_ns
@@ -222,7 +237,7 @@ class Replay:
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
         self._launch_delay_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
         self._waits = _waits(analysis, start_ns, copies)
-        self._unslowed = _unslowed_spans(analysis) if not slows_all else (_NONE, _NONE)
+        self._unslowed = _unslowed_spans(analysis, slowed)
         self._waited = self._number(self._start_ns)
         self._steps = np.array([(each.cpu_start_ns, each.cpu_end_ns) for each in analysis.steps]).T
         self._of_steps = np.searchsorted(self._start_ns, self._steps[1], side="right")
@@ -355,17 +370,28 @@ def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _unslowed_spans(analysis: Analysis) -> tuple[Ints, Ints]:
+def _unslowed_spans(analysis: Analysis, slowed: Slowed) -> tuple[Ints, Ints]:
     """Return the spans in which the CPU did one thing for long: a recording does not slow those.
 
-    It costs where events begin and end. A kernel of the CPU, the garbage collector or a call into
-    C for half a millisecond takes as long without it.
+    It costs where events begin and end, and lines of Python. A kernel of the CPU, the garbage
+    collector or a call into C for half a millisecond takes as long without it, and so does what
+    one of torch's ops or a call of CUDA's runtime does by itself for a tenth of that.
     """
+    if slowed is Slowed.ALL:
+        return _NONE, _NONE
     events = analysis.recording.trace.events
     rows = np.flatnonzero(flag_rows(events.category, classify.is_on_cpu))
     times_ns = np.unique(np.append(events.start_ns[rows], events.end_of(rows)))
     times_ns = times_ns[times_ns >= analysis.steps[0].cpu_start_ns]
-    is_long = np.diff(times_ns) >= _LONG_NS
+    took_ns = np.diff(times_ns)
+    is_long = took_ns >= _LONG_NS
+    if slowed is Slowed.NOT_NATIVE:
+        is_native = flag_rows(events.name, lambda name: name.startswith("aten::"))
+        is_native |= flag_rows(events.category, classify.is_runtime_call)
+        native = np.flatnonzero(is_native & (events.duration_ns >= _NATIVE_NS))
+        middle_ns = times_ns[:-1] + took_ns // 2
+        in_native = is_within(middle_ns, events.start_ns[native], events.end_of(native))
+        is_long |= (took_ns >= _NATIVE_NS) & in_native
     return times_ns[:-1][is_long], times_ns[1:][is_long]
 
 

@@ -188,10 +188,12 @@ class Facts:
         device = int(devices[np.bincount(number, self._profiled_critical_path.busy_ns).argmax()])
         make = partial(critical_path.Replay, self.analysis, self._profiled_critical_path, device)
         replay, before_ns = make(), self._unprofiled_steps_ns
-        most = critical_path.MAX_SLOWDOWN
-        # Steps before that no such replay gives show that long work was slowed, too
-        if before_ns and replay.slowdown(median_low(before_ns), most) is None:
-            replay = make(slows_all=True)
+        # Steps before that no replay gives show that more was slowed. The slowdown that is assumed
+        # without them is that of all but long work.
+        for slowed in critical_path.Slowed if before_ns else ():
+            replay = make(slowed=slowed)
+            if replay.slowdown(median_low(before_ns), critical_path.MAX_SLOWDOWN) is not None:
+                break
         return replay if replay.is_accurate else None
 
     @cached_property
@@ -298,16 +300,15 @@ class Facts:
         if kept is None:
             return (gone * self.paced_ns(launches)).astype(np.int64)
         kept.busy[launches] = 1 - gone
-        return self._divided(
-            launches, gone * self.launches.duration_ns[launches], self._shorter_ns(kept)
-        )
+        gone_ns = (gone * self.launches.duration_ns[launches]).astype(np.int64)
+        return self._divided(self._shorter_ns(kept), launches, gone_ns)
 
     def paced_ns(self, launches: Ints) -> Ints:
         """Return the time of launches that set the pace: of all, if a device hardly idles."""
-        training = self.training
-        is_filled = training.is_known and self.busy_ns >= critical_path.FILLED * training.step_ns
-        duration_ns = self.launches.duration_ns[launches]
-        return duration_ns if is_filled else np.where(self.pace.is_critical[launches], duration_ns, 0)
+        training, duration_ns = self.training, self.launches.duration_ns[launches]
+        if training.is_known and self.busy_ns >= critical_path.FILLED * training.step_ns:
+            return duration_ns
+        return np.where(self.pace.is_critical[launches], duration_ns, 0)
 
     def _replayable(self, launches: Ints) -> critical_path.Remedied | None:
         """Return what a replay without profiling begins with; none where it says no more."""
@@ -333,10 +334,10 @@ class Facts:
         slowdown = self.training.slowdown
         return max(self.replay.step_ns(slowdown) - self.replay.step_ns(slowdown, remedied), 0)
 
-    def _divided(self, launches: Ints, by_ns: Ints | critical_path.Floats, gain_ns: int) -> Ints:
-        """Return a gain divided among launches by a time of each."""
-        own_ns = np.asarray(by_ns, np.int64)
-        return (own_ns * (gain_ns / max(self.median_per_step(launches, own_ns), 1))).astype(np.int64)
+    def _divided(self, gain_ns: int, launches: Ints, by_ns: Ints) -> Ints:
+        """Return a step's gain divided among launches by a time of each."""
+        part = gain_ns / max(self.median_per_step(launches, by_ns), 1)
+        return (part * by_ns).astype(np.int64)
 
     def removal_saving_ns(
         self, launches: Ints, *, with_python: bool = False, of_op: str | None = None
@@ -360,7 +361,7 @@ class Facts:
         if kept is not None:
             kept.cpu[launches] = 1 - cost_ns / np.maximum(self.pace.since_ns[launches], 1)
             kept.busy[launches] = 0
-            return self._divided(launches, duration_ns + cost_ns, self._shorter_ns(kept))
+            return self._divided(self._shorter_ns(kept), launches, duration_ns + cost_ns)
         cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
         return np.where(self.pace.is_critical[launches], duration_ns, cost_ns)
 
@@ -383,8 +384,9 @@ class Facts:
         # leaving: the Python after them goes, too, until the op of the next launch
         # A replay tells where the device waits for the CPU only now and then
         if self.replay is None or self.pace.is_critical[launches].all():
-            spent_ns = self.removal_saving_ns(launches, with_python=True)
-            return self.median_per_step(launches, spent_ns)
+            return self.median_per_step(
+                launches, self.removal_saving_ns(launches, with_python=True)
+            )
         kept = self.replay.unchanged
         if leaving:
             after, part = self._after(launches)

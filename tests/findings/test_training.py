@@ -159,3 +159,16 @@ def test_what_launches_cost_is_what_a_replay_without_them_takes_less() -> None:
     every = np.flatnonzero(facts.in_steps(facts.launches.duration_ns > 0))
     saved_ns = facts.median_per_step(every, facts.removal_saving_ns(every))
     assert saved_ns <= facts.training.step_ns
+
+
+def test_what_an_op_does_by_itself_for_long_is_not_slowed() -> None:
+    script = Script()
+    for _ in range(5):
+        for _ in range(10):
+            for _ in range(10):
+                script.launch("vectorized_elementwise_kernel", 1 * US)
+            script.work("aten::sort", 100 * US, "cpu_op")
+        script.end_step()
+    # Of 2,000 us a half is that of ops on the CPU, the other half takes a half without a recording
+    facts = Facts(trained(script.analysis(), *[1_500 * US] * 3, on_device=True))
+    assert facts.training.slowdown == pytest.approx(2, rel=0.02)

@@ -88,9 +88,7 @@ def _candidate(facts: Facts, lines: list[Ints]) -> rule.Candidate:
     longest = facts.longest(launches)
     return rule.Candidate(
         summary="unfused eager ops next to compiled graphs",
-        est_saving_ns=facts.median_per_step(
-            launches, facts.critical_ns(launches, FUSED_AWAY)
-        ),
+        est_saving_ns=facts.median_per_step(launches, facts.critical_ns(launches, FUSED_AWAY)),
         confidence=finding.Confidence.ESTIMATED,
         remedy=_REMEDY,
         location=location_of(facts.place(longest)),
