@@ -237,16 +237,19 @@ def test_a_head_of_selected_words_and_one_of_all_are_none():
     assert is_silent(discarded_work.RULE, scored("train_causal_lm"))
 
 
-def prefilled(code: str, following: str, rows: int = 4096) -> Analysis:
+def prefilled(
+    code: str, following: str, rows: int = 4096, converts: str = "aten::argmax"
+) -> Analysis:
     script = Script()
     for _ in range(3):
         script.launch(LOOKUP, 10 * US, op="aten::gather", grid=[rows, 1, 1])
         script.launch(GEMM, 300 * US, op="aten::mm")
-        script.launch("elementwise", 10 * US, op="aten::argmax")
+        script.launch("elementwise", 10 * US, op=converts)
         script.wait()
         script.end_step()
     analysis = placed(
         script.analysis(),
+        copy_=at(4, "to", code=following),
         gather=at(2, "embedding"),
         mm=at(3, "linear", code=code),
         argmax=at(3 if code == following else 4, "argmax", code=following),
@@ -267,6 +270,16 @@ def test_positions_of_which_the_last_is_read_cost_the_last_layer(code: str, foll
     found = only(discarded_work.RULE, prefilled(code, following))
     assert (found.est_saving_ns, found.location.line) == (300 * US, 3)
     assert is_silent(discarded_work.RULE, prefilled(code, following, rows=64))
+
+
+@pytest.mark.parametrize("method", ["float()", "to(dtype)"])
+def test_what_converts_all_positions_goes_with_the_product(method: str):
+    code = f"return logits.{method}[:, -1]"
+    analysis = prefilled("logits = self.head(x)", code, converts="aten::copy_")
+    found = only(discarded_work.RULE, analysis)
+    assert (found.est_saving_ns, found.location.line) == (310 * US, 3)
+    analysis = prefilled("logits = self.head(x)", code, converts="aten::argmax")
+    assert only(discarded_work.RULE, analysis).est_saving_ns == 300 * US
 
 
 def test_a_last_position_that_is_taken_before_the_layer_is_none():
