@@ -19,7 +19,7 @@ from profiler_ext.findings.rules import (
 )
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
-from tests.findings.stepping import CPU, US, Script, at, is_silent, only, placed
+from tests.findings.stepping import CPU, US, Script, is_silent, only, placed
 from tests.handmade import Mark, interned
 
 if TYPE_CHECKING:
