@@ -91,6 +91,7 @@ def multiplied(*, coalesces: bool, code: str = "y = torch.sparse.mm(a, x)") -> A
         if coalesces:
             sorts = Mark("aten::_coalesce", "cpu_op", CPU, begin_ns, script.now_ns - begin_ns)
             script.marks.append(sorts)
+        script.launch("convert_CooToCsr_kernel", 50 * US, op="aten::addmm")
         script.launch("csrmm_alg1_kernel", 100 * US, op="aten::addmm")
         script.wait()
         script.end_step()
@@ -100,9 +101,9 @@ def multiplied(*, coalesces: bool, code: str = "y = torch.sparse.mm(a, x)") -> A
 
 def test_a_product_that_sorts_its_sparse_operand_costs_the_sort():
     found = only(coalescing.RULE, multiplied(coalesces=True))
-    assert (found.location.line, found.evidence[0].value, found.evidence[2].value) == (7, 4, 1)
+    assert (found.location.line, found.evidence[0].value, found.evidence[2].value) == (7, 5, 1)
     # And the CPU's way to the launches, while the device has nothing else to run
-    assert found.est_saving_ns == pytest.approx(400 * US, rel=0.01)
+    assert found.est_saving_ns == pytest.approx(450 * US, rel=0.01)
 
 
 def test_sorts_that_a_line_asks_for_are_none():
