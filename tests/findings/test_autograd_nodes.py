@@ -249,3 +249,17 @@ def test_a_backward_copies_the_input_again_that_its_convolution_copied() -> None
     )
     found = only(layout_conversion.RULE, analysis)
     assert (found.location.line, found.est_saving_ns) == (4, 500 * US)
+
+
+@pytest.mark.parametrize(("code", "saved_us"), [("x = x.mT.contiguous()", 600), ("y = g(x)", 300)])
+def test_a_copy_that_a_convolution_undoes_is_needless_too(code: str, saved_us: int) -> None:
+    steps = Steps()
+    for _ in range(STEPS):
+        for op in ("aten::contiguous", "aten::conv2d"):
+            with steps.within(op):
+                steps.launch("copy_", Phase.FORWARD)
+        steps.launch("cudnn_convolution", Phase.FORWARD, GEMM)
+        steps.end_step()
+    analysis = steps.analysis(contiguous=at(2, "contiguous", code=code), conv2d=at(3, "conv2d"))
+    found = only(layout_conversion.RULE, analysis)
+    assert (found.location.line, found.est_saving_ns) == (3, saved_us * US)

@@ -20,6 +20,8 @@ _CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 # Of one dimension they are products with copies around them, for which there is a rule
 _CONVOLVES = re.compile(r"aten::(conv[23]d|_?convolution)$")
 _BACKWARD = "aten::convolution_backward"
+_CONTIGUOUS = re.compile(r"aten::(contiguous|clone)$")
+_ASKS = re.compile(r"\.(contiguous|clone)\(")
 _COPIES = "aten::copy_"
 _CASTS = "gpu_kernel_impl<"  # without a cast it is gpu_kernel_impl_nocast
 _NORMALISES = re.compile(
@@ -50,7 +52,8 @@ def _of_inputs(facts: Facts) -> Iterator[Candidate]:
     is_behind = facts.mainly(
         lambda place: place.aten_op == _BACKWARD and _line(place) in convolving
     )
-    rows = np.union1d(forward, np.flatnonzero(is_copy & is_behind))
+    undone = _undone(facts, np.flatnonzero(is_copy & facts.mainly(_is_asked)), forward)
+    rows = np.unique(np.concatenate([forward, undone, np.flatnonzero(is_copy & is_behind)]))
     saved_ns = facts.median_per_step(rows, facts.removal_saving_ns(rows))
     if saved_ns:
         yield Candidate(
@@ -59,10 +62,24 @@ def _of_inputs(facts: Facts) -> Iterator[Candidate]:
             confidence=Confidence.ESTIMATED,
             remedy="keep channels_last up to the convolution: no view or "
             ".contiguous() across channels",
-            location=location_of(facts.place(facts.longest(rows))),
+            location=location_of(facts.place(facts.longest(forward))),
             evidence=(*count_and_time(facts, rows), *launching(facts, rows, saved_ns)),
             launches=rows,
         )
+
+
+def _undone(facts: Facts, asked: Ints, inputs: Ints) -> Ints:
+    """Return the copies that make contiguous what the next launch copies for a convolution."""
+    start_ns = facts.launches.start_ns
+    eager = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.EAGER)))
+    eager = eager[np.argsort(start_ns[eager], kind="stable")]
+    before = eager[np.searchsorted(start_ns[eager], start_ns[inputs]) - 1]
+    return np.intersect1d(asked, before)
+
+
+def _is_asked(place: Place) -> bool:
+    is_copy = _CONTIGUOUS.match(place.aten_op or "") is not None
+    return is_copy and _ASKS.search(place.code or "") is not None
 
 
 def _line(place: Place) -> tuple[str | None, int | None, str | None]:
@@ -118,8 +135,9 @@ RULE = Rule(
     remedy="`model.to(memory_format=torch.channels_last)` and "
     "`images.to(memory_format=torch.channels_last)`: then no conversion is needed. Between "
     "convolutions no `.contiguous()` or `.view()` that needs the channels first.",
-    saving="Time of those kernels, or of launching them if the CPU is behind, and two thirds of "
-    "the time of torch's own channels-first batch norms on the critical path. Other kernels may "
-    "get faster or slower with the layout, which is not counted.",
+    saving="Time of those kernels, of copies that make contiguous what the next launch copies "
+    "back, and of the same copies in the backward, or of launching them if the CPU is behind; and two "
+    "thirds of the time of torch's own channels-first batch norms on the critical path. Other "
+    "kernels may get faster or slower with the layout, which is not counted.",
     judge=_judge,
 )
