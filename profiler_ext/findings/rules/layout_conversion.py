@@ -136,8 +136,8 @@ RULE = Rule(
     "`images.to(memory_format=torch.channels_last)`: then no conversion is needed. Between "
     "convolutions no `.contiguous()` or `.view()` that needs the channels first.",
     saving="Time of those kernels, of copies that make contiguous what the next launch copies "
-    "back, and of the same copies in the backward, or of launching them if the CPU is behind; and two "
-    "thirds of the time of torch's own channels-first batch norms on the critical path. Other "
+    "back, and of the same copies in the backward, or of launching them if the CPU is behind; and "
+    "two thirds of the time of torch's own channels-first batch norms on the critical path. Other "
     "kernels may get faster or slower with the layout, which is not counted.",
     judge=_judge,
 )
