@@ -315,8 +315,9 @@ class Facts:
         replay = self._replay_without_profiling
         if replay is None or self.pace.is_critical[launches].all():
             return None
-        is_own = (self.launches.device[launches] == replay.device).all()
-        return replay.unchanged if is_own else None
+        # Within a CUDA graph a launch begins when the one before it is over, not when enqueued
+        is_own = (self.launches.device == replay.device) & ~self.pace.replayed
+        return replay.unchanged if is_own[launches].all() else None
 
     @cached_property
     def _replay_without_profiling(self) -> critical_path.Replay | None:

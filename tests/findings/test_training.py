@@ -123,13 +123,13 @@ def test_steps_of_the_device_that_are_few_or_longer_than_the_recorded_ones_tell_
     assert not on_device(steps(2), 1_200, 1_200, 1_200).is_known
 
 
-def halves(*before_us: int) -> Facts:
+def halves(*before_us: int, call: str = "cudaLaunchKernel") -> Facts:
     """Five steps of 50 short and 50 longer kernels: the CPU is too slow for both if recorded."""
     script = Script()
     for _ in range(5):
         for kernel, took_us in (("short", 2), ("long", 7)):
             for _ in range(50):
-                script.launch(kernel, took_us * US)
+                script.launch(kernel, took_us * US, call=call)
         script.wait()
         script.end_step()
     return Facts(trained(script.analysis(), *(each * US for each in before_us), on_device=True))
@@ -149,6 +149,10 @@ def test_what_sets_the_pace_is_what_a_step_without_profiling_waits_for() -> None
     # The launches are left, for 5 us each
     assert gain_us(facts, "long") == pytest.approx(50 * (7 - 5), rel=0.1)
     assert gain_us(facts, "long", 1 / 7) == pytest.approx(50 * 1, rel=0.1)
+
+
+def test_launches_of_a_cuda_graph_are_judged_as_recorded() -> None:
+    assert gain_us(halves(610, 611, 612, call="cudaGraphLaunch"), "long") == 7
 
 
 def test_what_launches_cost_is_what_a_replay_without_them_takes_less() -> None:
