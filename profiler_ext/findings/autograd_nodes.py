@@ -8,6 +8,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import Facts, Rows, enclosing
 from profiler_ext.records.events import Events, Ints, flag_rows
+from profiler_ext.records.vocabulary import Phase
 
 _ENGINE = "autograd::engine::evaluate_function: "
 _ACCUMULATES = _ENGINE + "torch::autograd::AccumulateGrad"
@@ -83,6 +84,13 @@ def names_of(facts: Facts, nodes: Nodes) -> list[str]:
     events: Events = facts.analysis.recording.trace.events
     codes = np.unique(events.name.codes[nodes.event]).tolist()
     return [events.name.strings[code].removeprefix(_ENGINE) for code in codes]
+
+
+def with_backward(facts: Facts, launches: Ints) -> Ints:
+    """Return launches with those of the backward of the ops that Python called for them."""
+    calls = facts.called_ops(launches)
+    behind = np.flatnonzero(facts.in_steps(facts.launches.phase.where(Phase.BACKWARD)))
+    return np.union1d(launches, backward_of(facts, np.unique(calls[calls >= 0]), behind))
 
 
 def backward_of(facts: Facts, ops: Ints, launches: Ints) -> Ints:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from statistics import median_low
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from profiler_ext.records.events import Interned, Ints, flag_rows
 
 NO_ROW = -1
 _LONG_NS = 500_000  # an event is not recorded for so long
+_NATIVE_NS = 50_000  # nor, for so long, anything within an op or a call of the runtime
 _QUEUED_NS = 20_000  # a launch that begins this long after it was enqueued waited for others
 _NONE: Ints = np.empty(0, np.int64)
 Rows = npt.NDArray[np.bool_]
@@ -38,10 +40,15 @@ Floats = npt.NDArray[np.float64]
 # on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that waits for
 # the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
 PROFILING_SLOWDOWN: Final = 1.45
+# The same where the steps before only show that it is no less, as a device nearly fills them. Of 13
+# steps that wait for the CPU the median is 2.25, of the middle half 1.9 to 2.7 (H100s' hosts, torch
+# 2.11, Python 3.12, with lines; the steps before the recording are known).
+SLOWDOWN_IF_FILLED: Final = 2.0
 # With this many steps one outlier does not move the median
 MIN_UNPROFILED_STEPS: Final = 3
 MAX_SLOWDOWN: Final = 3.0
 _NEAR = 1.05  # steps differ from each other by as much
+FILLED: Final = 0.9  # of a step; a device that is busy for more waits for the CPU now and then
 _OUTLIER_RATIO = 2  # a step above this multiple of the median is an outlier
 
 
@@ -54,7 +61,8 @@ class CriticalPath:
     is_critical: Rows
     waited_ns: Ints  # idle time of its device before it
     busy_ns: Ints  # device time of it and of nothing that began earlier
-    cost_ns: Ints  # CPU time for it since the launch before, at most the device's wait and run
+    since_ns: Ints  # CPU time since the launch before was enqueued; 0 for the first
+    cost_ns: Ints  # the same, at most the device's wait and run
     replayed: Rows  # a CUDA graph launched it, together with others
 
 
@@ -78,13 +86,19 @@ def find_critical_path(analysis: Analysis) -> CriticalPath:
             enqueued_ns[rows],
             (events.start_ns[calls_waiting], events.end_of(calls_waiting)),
         )
-    # How long after the launch before it each launch was enqueued; 0 for the first.
     order = np.argsort(enqueued_ns, kind="stable")
     since = np.zeros(len(enqueued_ns), np.int64)
     since[order[1:]] = np.diff(enqueued_ns[order])
     cost_ns = np.minimum(since, waited_ns + launches.duration_ns)
     return CriticalPath(
-        enqueued_ns, call, is_critical, waited_ns, busy_ns, cost_ns, _replayed(analysis, call)
+        enqueued_ns,
+        call,
+        is_critical,
+        waited_ns,
+        busy_ns,
+        since,
+        cost_ns,
+        _replayed(analysis, call),
     )
 
 
@@ -166,6 +180,14 @@ class Waits:
     last_launch: Ints  # row of the launch before it, or ``NO_ROW``
 
 
+class Slowed(Enum):
+    """What of the CPU's work a recording slows."""
+
+    NOT_NATIVE = auto()  # all but long work, and what ops and calls do by themselves
+    NOT_LONG = auto()
+    ALL = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Remedied:
     """What a remedy leaves; parts for each launch of the analysis, 1 where it changes nothing."""
@@ -186,19 +208,26 @@ class Replay:
     """The steps of a recording on one device, to be replayed.
 
     Args:
-        slows_all: whether the recording slowed also what the CPU did for long at a stretch.
+        slowed: what of the CPU's work the recording slowed.
 
     Attributes:
+        device: the device whose launches it replays.
         recorded_ns: the usual step as recorded, from one to the next on the device.
     """
 
     def __init__(
-        self, analysis: Analysis, pace: CriticalPath, device: int, *, slows_all: bool = False
+        self,
+        analysis: Analysis,
+        pace: CriticalPath,
+        device: int,
+        *,
+        slowed: Slowed = Slowed.NOT_LONG,
     ) -> None:
         start_ns = np.minimum(pace.enqueued_ns, analysis.launches.start_ns)
         self._begin_ns = analysis.steps[0].cpu_start_ns
         is_own = (analysis.launches.device == device) & (start_ns >= self._begin_ns)
         rows, self._count = np.flatnonzero(is_own), len(is_own)
+        self.device = device
         copies = _awaited_copies(analysis, pace)
         events = analysis.recording.trace.events
         start_ns[copies] = events.start_ns[pace.call[copies]]
@@ -208,7 +237,7 @@ class Replay:
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
         self._launch_delay_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
         self._waits = _waits(analysis, start_ns, copies)
-        self._unslowed = _unslowed_spans(analysis) if not slows_all else (_NONE, _NONE)
+        self._unslowed = _unslowed_spans(analysis, slowed)
         self._waited = self._number(self._start_ns)
         self._steps = np.array([(each.cpu_start_ns, each.cpu_end_ns) for each in analysis.steps]).T
         self._of_steps = np.searchsorted(self._start_ns, self._steps[1], side="right")
@@ -341,17 +370,28 @@ def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _unslowed_spans(analysis: Analysis) -> tuple[Ints, Ints]:
+def _unslowed_spans(analysis: Analysis, slowed: Slowed) -> tuple[Ints, Ints]:
     """Return the spans in which the CPU did one thing for long: a recording does not slow those.
 
-    It costs where events begin and end. A kernel of the CPU, the garbage collector or a call into
-    C for half a millisecond takes as long without it.
+    It costs where events begin and end, and lines of Python. A kernel of the CPU, the garbage
+    collector or a call into C for half a millisecond takes as long without it, and so does what
+    one of torch's ops or a call of CUDA's runtime does by itself for a tenth of that.
     """
+    if slowed is Slowed.ALL:
+        return _NONE, _NONE
     events = analysis.recording.trace.events
     rows = np.flatnonzero(flag_rows(events.category, classify.is_on_cpu))
     times_ns = np.unique(np.append(events.start_ns[rows], events.end_of(rows)))
     times_ns = times_ns[times_ns >= analysis.steps[0].cpu_start_ns]
-    is_long = np.diff(times_ns) >= _LONG_NS
+    took_ns = np.diff(times_ns)
+    is_long = took_ns >= _LONG_NS
+    if slowed is Slowed.NOT_NATIVE:
+        is_native = flag_rows(events.name, lambda name: name.startswith("aten::"))
+        is_native |= flag_rows(events.category, classify.is_runtime_call)
+        native = np.flatnonzero(is_native & (events.duration_ns >= _NATIVE_NS))
+        middle_ns = times_ns[:-1] + took_ns // 2
+        in_native = is_within(middle_ns, events.start_ns[native], events.end_of(native))
+        is_long |= (took_ns >= _NATIVE_NS) & in_native
     return times_ns[:-1][is_long], times_ns[1:][is_long]
 
 
@@ -438,8 +478,8 @@ def unprofiled_step(
         overhead_ns = recorded.cpu_ns - cpu_ns
         return Training(False, False, PROFILING_SLOWDOWN, least_ns, least_ns, overhead_ns, cpu_ns)
     fills = step_ns <= _NEAR * recorded.busy_ns
-    if fills:  # which only shows that the CPU is fast enough
-        slowdown = max(slowdown or PROFILING_SLOWDOWN, PROFILING_SLOWDOWN)
+    if recorded.busy_ns >= FILLED * step_ns:  # which only shows that the CPU is fast enough
+        slowdown = max(slowdown or SLOWDOWN_IF_FILLED, SLOWDOWN_IF_FILLED)
     if replay is not None and slowdown is not None:
         cpu_ns = replay.worked_ns(slowdown)
     return Training(

@@ -31,7 +31,6 @@ _OUTLIER_RATIO = 2
 FUSION_SAVING: Final = 0.6
 # Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12
 FUSED_AWAY: Final = 2 / 3
-_FILLED = 0.9  # of a step; if a device is busy for less, it waits for the CPU now and then
 # From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
 _MUCH_COMPILED = 0.25
 _NATIVE = "at::native::"
@@ -189,10 +188,12 @@ class Facts:
         device = int(devices[np.bincount(number, self._profiled_critical_path.busy_ns).argmax()])
         make = partial(critical_path.Replay, self.analysis, self._profiled_critical_path, device)
         replay, before_ns = make(), self._unprofiled_steps_ns
-        most = critical_path.MAX_SLOWDOWN
-        # Steps before that no such replay gives show that long work was slowed, too
-        if before_ns and replay.slowdown(median_low(before_ns), most) is None:
-            replay = make(slows_all=True)
+        # Steps before that no replay gives show that more was slowed. The slowdown that is assumed
+        # without them is that of all but long work.
+        for slowed in critical_path.Slowed if before_ns else ():
+            replay = make(slowed=slowed)
+            if replay.slowdown(median_low(before_ns), critical_path.MAX_SLOWDOWN) is not None:
+                break
         return replay if replay.is_accurate else None
 
     @cached_property
@@ -289,20 +290,60 @@ class Facts:
         sums = sum_by_step(self.analysis.steps, step, amount_ns)
         return median_low(sums) if sums else 0
 
-    def critical_ns(self, launches: Ints) -> Ints:
-        """Return the time of launches that set the pace; 0 of those that do not."""
-        return np.where(self.pace.is_critical[launches], self.launches.duration_ns[launches], 0)
+    def critical_ns(self, launches: Ints, gone: critical_path.Floats | float = 1.0) -> Ints:
+        """Return the step's gain where a part of each launch's time is gone, by launch.
+
+        Where the steps without profiling are known, a replay of these tells: it has launches on the
+        critical path that the recorded step, whose CPU is slower, does not wait for.
+        """
+        kept = self._replayable(launches)
+        if kept is None:
+            return (gone * self.paced_ns(launches)).astype(np.int64)
+        kept.busy[launches] = 1 - gone
+        gone_ns = (gone * self.launches.duration_ns[launches]).astype(np.int64)
+        return self._divided(self._shorter_ns(kept), launches, gone_ns)
 
     def paced_ns(self, launches: Ints) -> Ints:
-        """Return the time that the step waits for launches: for all, if a device hardly idles."""
-        training = self.training
-        is_filled = training.is_known and self.busy_ns >= _FILLED * training.step_ns
-        return self.launches.duration_ns[launches] if is_filled else self.critical_ns(launches)
+        """Return the time of launches that set the pace: of all, if a device hardly idles."""
+        training, duration_ns = self.training, self.launches.duration_ns[launches]
+        if training.is_known and self.busy_ns >= critical_path.FILLED * training.step_ns:
+            return duration_ns
+        return np.where(self.pace.is_critical[launches], duration_ns, 0)
+
+    def _replayable(self, launches: Ints) -> critical_path.Remedied | None:
+        """Return what a replay without profiling begins with; none where it says no more."""
+        replay = self._replay_without_profiling
+        if replay is None or self.pace.is_critical[launches].all():
+            return None
+        # Within a CUDA graph a launch begins when the one before it is over, not when enqueued
+        is_own = (self.launches.device == replay.device) & ~self.pace.replayed
+        return replay.unchanged if is_own[launches].all() else None
+
+    @cached_property
+    def _replay_without_profiling(self) -> critical_path.Replay | None:
+        """The replay, where it gives the steps before the recording."""
+        replay, training = self.replay, self.training
+        if replay is None or not training.is_known:
+            return None
+        off_ns = abs(replay.step_ns(training.slowdown) - training.step_ns)
+        return replay if off_ns <= critical_path.MAX_REPLAY_ERROR * training.step_ns else None
+
+    def _shorter_ns(self, remedied: critical_path.Remedied) -> int:
+        """Return how much shorter the usual step is with a remedy, in a replay."""
+        if self.replay is None:
+            return 0
+        slowdown = self.training.slowdown
+        return max(self.replay.step_ns(slowdown) - self.replay.step_ns(slowdown, remedied), 0)
+
+    def _divided(self, gain_ns: int, launches: Ints, by_ns: Ints) -> Ints:
+        """Return a step's gain divided among launches by a time of each."""
+        part = gain_ns / max(self.median_per_step(launches, by_ns), 1)
+        return (part * by_ns).astype(np.int64)
 
     def removal_saving_ns(
         self, launches: Ints, *, with_python: bool = False, of_op: str | None = None
     ) -> Ints:
-        """Return how much shorter the step would be without each launch."""
+        """Return how much shorter the step would be without launches, by launch."""
         # That is its time where the step waits for the device, else its cost on the CPU; within a
         # CUDA graph the CPU cost is 0. An op that has other launches stays, but for the call.
         # with_python: the Python code before its op would go, too
@@ -316,9 +357,14 @@ class Facts:
             op_ns = np.where(np.ma.getmaskarray(op), 0, events.duration_ns[row])
             op_ns = np.where(self._leaves_op(launches), self._call_ns, op_ns)
             cost_ns = np.minimum(cost_ns, op_ns)
-        duration_ns = self.launches.duration_ns
+        cost_ns, duration_ns = cost_ns[launches], self.launches.duration_ns[launches]
+        kept = self._replayable(launches)
+        if kept is not None:
+            kept.cpu[launches] = 1 - cost_ns / np.maximum(self.pace.since_ns[launches], 1)
+            kept.busy[launches] = 0
+            return self._divided(self._shorter_ns(kept), launches, duration_ns + cost_ns)
         cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
-        return np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
+        return np.where(self.pace.is_critical[launches], duration_ns, cost_ns)
 
     def _leaves_op(self, launches: Ints) -> Rows:
         """Flag launches whose op launches something else, too, and stays without these."""
@@ -339,15 +385,15 @@ class Facts:
         # leaving: the Python after them goes, too, until the op of the next launch
         # A replay tells where the device waits for the CPU only now and then
         if self.replay is None or self.pace.is_critical[launches].all():
-            spent_ns = self.removal_saving_ns(launches, with_python=True)
-            return self.median_per_step(launches, spent_ns)
+            return self.median_per_step(
+                launches, self.removal_saving_ns(launches, with_python=True)
+            )
         kept = self.replay.unchanged
         if leaving:
             after, part = self._after(launches)
             kept.cpu[after] = part
         kept.cpu[launches] = kept.busy[launches] = 0
-        slowdown = self.training.slowdown
-        return max(self.replay.step_ns(slowdown) - self.replay.step_ns(slowdown, kept), 0)
+        return self._shorter_ns(kept)
 
     def _after(self, launches: Ints) -> tuple[Ints, critical_path.Floats]:
         """Return what the CPU launched next, and the part of its time until then in that op."""

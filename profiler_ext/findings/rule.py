@@ -67,7 +67,9 @@ def count_and_time(facts: Facts, launches: Ints) -> tuple[Figure, Figure]:
 
 def launching(facts: Facts, launches: Ints, removal_saving_ns: int) -> tuple[Figure, ...]:
     """Return what launches cost the CPU, where that counts: none of them sets the pace."""
-    own = Figure("CPU launch overhead", removal_saving_ns, FigureUnit.NS)
+    cost_ns = facts.median_per_step(launches, facts.pace.cost_ns[launches])
+    own_ns = min(removal_saving_ns, int(cost_ns / facts.training.slowdown))
+    own = Figure("CPU launch overhead", own_ns, FigureUnit.NS)
     return () if facts.pace.is_critical[launches].any() else (own,)
 
 

@@ -10,7 +10,13 @@ import pytest
 
 from profiler_ext.findings.autograd_nodes import nodes_of
 from profiler_ext.findings.facts import facts_of
-from profiler_ext.findings.rules import looping_op, repeated_backward, repeated_cast
+from profiler_ext.findings.rules import (
+    layout_conversion,
+    looping_op,
+    padding_copy,
+    repeated_backward,
+    repeated_cast,
+)
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import CPU, US, Script, is_silent, only, placed
@@ -201,3 +207,59 @@ def test_few_parts_a_composite_op_and_an_rnn_are_none():
 
 def test_one_batched_call_is_proposed_for_decompositions():
     assert "batched" in only(looping_op.RULE, packed(40, op="linalg_svd")).remedy
+
+
+def test_the_backward_of_a_copy_that_pads_is_needless_too() -> None:
+    steps = Steps()
+    for _ in range(STEPS):
+        with steps.within("aten::pad", 5):
+            steps.launch("copy_", Phase.FORWARD)
+        with steps.within("aten::conv2d", 6):
+            steps.launch("conv", Phase.FORWARD, GEMM)
+        with steps.within(ENGINE + "ConvolutionBackward0", 6):
+            steps.launch("conv_backward", Phase.BACKWARD, GEMM)
+        with steps.within(ENGINE + "ConstantPadNdBackward0", 5):
+            steps.launch("clone", Phase.BACKWARD, us=200)
+        steps.end_step()
+    analysis = steps.analysis(
+        pad=at(3, "pad", code="x = F.pad(x, (1, 1))"),
+        conv2d=at(4, "conv2d"),
+        conv_backward=at(4, "convolution_backward", Phase.BACKWARD),
+        clone=at(3, "constant_pad_nd", Phase.BACKWARD),
+    )
+    found = only(padding_copy.RULE, analysis)
+    assert (found.location.line, found.est_saving_ns) == (3, 500 * US)
+
+
+def test_a_backward_copies_the_input_again_that_its_convolution_copied() -> None:
+    steps = Steps()
+    for _ in range(STEPS):
+        with steps.within("aten::conv2d", 6):
+            steps.launch("copy_", Phase.FORWARD)
+            steps.launch("cudnn_convolution", Phase.FORWARD, GEMM)
+        for op in ("aten::convolution_backward", "aten::other_backward"):
+            with steps.within(op):
+                steps.launch("copy_", Phase.BACKWARD, us=200)
+                steps.launch("mm", Phase.BACKWARD, GEMM)
+        steps.end_step()
+    analysis = steps.analysis(
+        conv2d=at(4, "conv2d"),
+        convolution_backward=at(4, "convolution_backward", Phase.BACKWARD),
+        other_backward=at(5, "convolution_backward", Phase.BACKWARD),
+    )
+    found = only(layout_conversion.RULE, analysis)
+    assert (found.location.line, found.est_saving_ns) == (4, 500 * US)
+
+
+@pytest.mark.parametrize(("code", "saved_us"), [("x = x.mT.contiguous()", 600), ("y = g(x)", 300)])
+def test_a_copy_that_a_convolution_undoes_is_needless_too(code: str, saved_us: int) -> None:
+    steps = Steps()
+    for _ in range(STEPS):
+        for op in ("aten::contiguous", "aten::conv2d"):
+            with steps.within(op):
+                steps.launch("copy_", Phase.FORWARD)
+        steps.launch("cudnn_convolution", Phase.FORWARD, GEMM)
+        steps.end_step()
+    analysis = steps.analysis(contiguous=at(2, "contiguous", code=code), conv2d=at(3, "conv2d"))
+    found = only(layout_conversion.RULE, analysis)
+    assert (found.location.line, found.est_saving_ns) == (3, saved_us * US)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from profiler_ext.findings import SavingPer
+from profiler_ext.findings import Confidence, SavingPer
 from profiler_ext.findings.code_of_lines import (
     first_values_of,
     independent_calls,
@@ -237,16 +237,19 @@ def test_a_head_of_selected_words_and_one_of_all_are_none():
     assert is_silent(discarded_work.RULE, scored("train_causal_lm"))
 
 
-def prefilled(code: str, following: str, rows: int = 4096) -> Analysis:
+def prefilled(
+    code: str, following: str, rows: int = 4096, converts: str = "aten::argmax"
+) -> Analysis:
     script = Script()
     for _ in range(3):
         script.launch(LOOKUP, 10 * US, op="aten::gather", grid=[rows, 1, 1])
         script.launch(GEMM, 300 * US, op="aten::mm")
-        script.launch("elementwise", 10 * US, op="aten::argmax")
+        script.launch("elementwise", 10 * US, op=converts)
         script.wait()
         script.end_step()
     analysis = placed(
         script.analysis(),
+        copy_=at(4, "to", code=following),
         gather=at(2, "embedding"),
         mm=at(3, "linear", code=code),
         argmax=at(3 if code == following else 4, "argmax", code=following),
@@ -267,6 +270,16 @@ def test_positions_of_which_the_last_is_read_cost_the_last_layer(code: str, foll
     found = only(discarded_work.RULE, prefilled(code, following))
     assert (found.est_saving_ns, found.location.line) == (300 * US, 3)
     assert is_silent(discarded_work.RULE, prefilled(code, following, rows=64))
+
+
+@pytest.mark.parametrize("method", ["float()", "to(dtype)"])
+def test_what_converts_all_positions_goes_with_the_product(method: str):
+    code = f"return logits.{method}[:, -1]"
+    analysis = prefilled("logits = self.head(x)", code, converts="aten::copy_")
+    found = only(discarded_work.RULE, analysis)
+    assert (found.est_saving_ns, found.location.line) == (310 * US, 3)
+    analysis = prefilled("logits = self.head(x)", code, converts="aten::argmax")
+    assert only(discarded_work.RULE, analysis).est_saving_ns == 300 * US
 
 
 def test_a_last_position_that_is_taken_before_the_layer_is_none():
@@ -437,7 +450,7 @@ def depthwise(kernel: str, op: str = "conv2d") -> Analysis:
 )
 def test_convolutions_without_cudnn_are_named_with_their_time(kernel: str, remedy: str):
     found = only(native_convolution.RULE, depthwise(kernel))
-    assert (found.location.line, found.saving_per) == (3, SavingPer.UNKNOWN)
+    assert (found.location.line, found.est_saving_ns) == (3, int(2 / 3 * 300 * US))
     assert found.evidence[1].value == 300 * US
     assert found.remedy.startswith(remedy)
 
@@ -473,8 +486,9 @@ def taught(products: int, trained: str = "student") -> Analysis:
 def test_a_network_without_a_backward_is_named_where_it_is_called():
     found = only(frozen_network.RULE, taught(6))
     assert (found.location.file, found.location.line) == ("/train.py", 9)
-    assert [each.value for each in found.evidence] == [6, 600 * US, 600 * US]
-    assert found.saving_per is SavingPer.UNKNOWN
+    assert [each.value for each in found.evidence] == [6, 600 * US]
+    assert found.est_saving_ns == 600 * US
+    assert (found.saving_per, found.confidence) == (SavingPer.STEP, Confidence.UPPER_BOUND)
 
 
 def test_a_few_products_and_a_network_that_is_trained_are_none():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from profiler_ext.findings.critical_path import Training
 from profiler_ext.findings.facts import Facts
 from tests.findings.stepping import US, Script, trained
@@ -36,7 +39,7 @@ def test_a_device_that_is_busy_all_the_while_sets_the_pace_of_all_launches() -> 
     assert not Facts(trained(analysis)).pace.is_critical.any()
     facts = Facts(analysis)
     assert facts.training == Training(
-        True, True, 1.45, 905 * US, 905 * US, facts.step_ns - 905 * US, int(1000 * US / 1.45)
+        True, True, 2.0, 905 * US, 905 * US, facts.step_ns - 905 * US, 500 * US
     )
     assert facts.pace.is_critical.all()
 
@@ -118,3 +121,58 @@ def test_what_the_device_took_for_the_steps_before_is_what_a_step_takes() -> Non
 def test_steps_of_the_device_that_are_few_or_longer_than_the_recorded_ones_tell_nothing() -> None:
     assert not on_device(steps(40), 4_000, 4_000).is_known
     assert not on_device(steps(2), 1_200, 1_200, 1_200).is_known
+
+
+def halves(*before_us: int, call: str = "cudaLaunchKernel") -> Facts:
+    """Five steps of 50 short and 50 longer kernels: the CPU is too slow for both if recorded."""
+    script = Script()
+    for _ in range(5):
+        for kernel, took_us in (("short", 2), ("long", 7)):
+            for _ in range(50):
+                script.launch(kernel, took_us * US, call=call)
+        script.wait()
+        script.end_step()
+    return Facts(trained(script.analysis(), *(each * US for each in before_us), on_device=True))
+
+
+def gain_us(facts: Facts, kernel: str, gone: float = 1.0) -> float:
+    rows = np.flatnonzero(facts.named(kernel.__eq__))
+    return facts.median_per_step(rows, facts.critical_ns(rows, gone)) / US
+
+
+def test_what_sets_the_pace_is_what_a_step_without_profiling_waits_for() -> None:
+    assert [gain_us(halves(), each) for each in ("short", "long")] == [0, 7]  # the last one
+    # The CPU is twice as fast: 5 us for each launch, of which longer kernels fall behind
+    facts = halves(610, 611, 612)
+    assert facts.training.slowdown == pytest.approx(2, rel=0.02)
+    assert gain_us(facts, "short") == 0
+    # The launches are left, for 5 us each
+    assert gain_us(facts, "long") == pytest.approx(50 * (7 - 5), rel=0.1)
+    assert gain_us(facts, "long", 1 / 7) == pytest.approx(50 * 1, rel=0.1)
+
+
+def test_launches_of_a_cuda_graph_are_judged_as_recorded() -> None:
+    assert gain_us(halves(610, 611, 612, call="cudaGraphLaunch"), "long") == 7
+
+
+def test_what_launches_cost_is_what_a_replay_without_them_takes_less() -> None:
+    facts = halves(610, 611, 612)
+    rows = np.flatnonzero(facts.named("short".__eq__))
+    saved_ns = facts.median_per_step(rows, facts.removal_saving_ns(rows))
+    assert saved_ns == pytest.approx(50 * 5 * US, rel=0.1)
+    every = np.flatnonzero(facts.in_steps(facts.launches.duration_ns > 0))
+    saved_ns = facts.median_per_step(every, facts.removal_saving_ns(every))
+    assert saved_ns <= facts.training.step_ns
+
+
+def test_what_an_op_does_by_itself_for_long_is_not_slowed() -> None:
+    script = Script()
+    for _ in range(5):
+        for _ in range(10):
+            for _ in range(10):
+                script.launch("vectorized_elementwise_kernel", 1 * US)
+            script.work("aten::sort", 100 * US, "cpu_op")
+        script.end_step()
+    # Of 2,000 us a half is that of ops on the CPU, the other half takes a half without a recording
+    facts = Facts(trained(script.analysis(), *[1_500 * US] * 3, on_device=True))
+    assert facts.training.slowdown == pytest.approx(2, rel=0.02)

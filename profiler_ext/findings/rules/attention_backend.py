@@ -316,7 +316,10 @@ def _candidate(
     paced_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     if not parts and paced_ns < _MIN_PART * facts.step_ns:
         return None
-    savings_ns = [int(max(1 - part, 0.0) * paced_ns) for part in parts]
+    savings_ns = [
+        facts.median_per_step(launches, facts.critical_ns(launches, max(1 - part, 0.0)))
+        for part in parts
+    ]
     longest = facts.longest(launches)
     return Candidate(
         summary=f"slow attention, by the {call.backend} kernel: {' and '.join(causes)}",

@@ -10,11 +10,13 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, enclosing, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
 _COALESCES = "aten::_coalesce"
+_COMPRESSES = "CooToCsr"  # of the indices, converted to 32 bits
 _IN_MODEL = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE, Phase.OTHER)
 
 
@@ -30,6 +32,7 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
         times = len(np.unique(calls[np.isin(rows, own)])) // len(facts.analysis.steps)
         if times < 1:
             continue
+        own = np.union1d(own, _compressing(facts, own))
         yield Candidate(
             summary="the entries of a sparse matrix are sorted again before each product",
             est_saving_ns=_saved_ns(facts, own),
@@ -54,6 +57,17 @@ def _coalescing(facts: Facts) -> tuple[Ints, Ints]:
     codes = [code for code, name in enumerate(events.name.strings) if name == _COALESCES]
     is_within = np.isin(events.name.codes[around], codes)
     return rows[is_within], around[is_within]
+
+
+def _compressing(facts: Facts, coalescing: Ints) -> Ints:
+    """Return what the same products launch to compress the rows of what they coalesced."""
+    is_compressing = facts.named(lambda name: is_conversion(name) or _COMPRESSES in name)
+    lines = {(place.file, place.line) for place in map(facts.place, coalescing.tolist())}
+    is_compressing &= facts.mainly(
+        lambda place: (place.file, place.line) in lines and _is_product(place)
+    )
+    compressing: Ints = np.flatnonzero(facts.in_steps(is_compressing))
+    return compressing
 
 
 def _is_product(place: Place) -> bool:
@@ -83,7 +97,7 @@ RULE = Rule(
     "once more in the backward; the CPU waits for the number of entries that are left.",
     remedy="Make the matrix once and keep it, by rows: `.to_sparse_csr()`. A product with a "
     "constant matrix whose transpose is kept as well sorts nothing in the backward either.",
-    saving="How much shorter the step would be in a replay without these launches, and without "
-    "the waits for values after them.",
+    saving="How much shorter the step would be in a replay without these launches, without those "
+    "that compress the rows of what is in order, and without the waits for values after them.",
     judge=_judge,
 )

@@ -26,6 +26,8 @@ _PICKS = frozenset({"aten::index", "aten::index_select", "aten::masked_select", 
 _UNMASKED = 0.85  # of the words, as BERT's authors mask 15% and nearly all after them
 _LAST = re.compile(r"[\w)\]]\[\s*(?::|\.\.\.)\s*,\s*-1\s*(?:,\s*:\s*)?\]")
 _LAST_OF_CALL = re.compile(r"\)\[\s*(?::|\.\.\.)\s*,\s*-1\s*(?:,\s*:\s*)?\]")
+# What is converted as a whole, before the last position is read
+_CONVERTED = re.compile(r"\.(float|half|bfloat16|to|type)\([^()]*\)\[\s*(?::|\.\.\.)\s*,\s*-1")
 _LOOKS_UP = "aten::embedding"
 _MIN_ROWS = 512  # a call with fewer generates tokens one by one
 
@@ -110,11 +112,15 @@ def _is_product(facts: Facts, row: int) -> bool:
     return _MULTIPLIES.search(facts.innermost_op(row)) is not None
 
 
+def _is_copy(facts: Facts, row: int) -> bool:
+    return facts.innermost_op(row) == "aten::copy_"
+
+
 def _of_head(facts: Facts, loss: int, head: int) -> Candidate:
     lines = {(each.file, each.line) for each in map(facts.place, (loss, head))}
     own = facts.mainly(lambda place: (place.file, place.line) in lines)
     launches = np.flatnonzero(facts.in_steps(own))
-    spent_ns = facts.median_per_step(launches, facts.paced_ns(launches))
+    spent_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     return Candidate(
         summary="a masked language model scores all words, and the loss ignores most",
         est_saving_ns=int(_UNMASKED * spent_ns),
@@ -137,19 +143,22 @@ def _all_but_last(facts: Facts, forward: Ints) -> Iterator[Candidate]:
     counts = blocks[grid.codes]
     starts = facts.launches.start_ns[rows]
     products: list[int] = []
+    converted: list[int] = []
     for before, row in zip(forward[:-1].tolist(), forward[1:].tolist(), strict=True):
         number = int(np.searchsorted(starts, facts.launches.start_ns[before])) - 1
         is_long = number >= 0 and counts[number] >= _MIN_ROWS
         if is_long and _is_product(facts, before) and _reads_last(facts, before, row):
             products.append(before)
+            if _CONVERTED.search(facts.place(row).code or "") and _is_copy(facts, row):
+                converted.append(row)
     if products:
-        own = np.array(products, np.int64)
+        own = np.array([*products, *converted], np.int64)
         yield Candidate(
             summary="all positions go through the last layer, and one of them is read",
-            est_saving_ns=facts.median_per_step(own, facts.paced_ns(own)),
+            est_saving_ns=facts.median_per_step(own, facts.critical_ns(own)),
             confidence=Confidence.UPPER_BOUND,
             remedy="take the last position before the layer: head(hidden[:, -1:])",
-            location=location_of(facts.place(facts.longest(own))),
+            location=location_of(facts.place(facts.longest(np.array(products)))),
             evidence=count_and_time(facts, own),
             launches=own,
         )
@@ -182,6 +191,7 @@ RULE = Rule(
     "last position before the head of a language model (`num_logits_to_keep` in transformers).",
     saving="Of branches unknown, because a recording does not say how many samples are dropped. Of "
     "a masked language model 85% of the time of the last layer and the loss, an upper bound: "
-    "nearly all mask 15%. Of the last position the product's time.",
+    "nearly all mask 15%. Of the last position the time of the product, and of a "
+    "conversion of all that it returns.",
     judge=_judge,
 )

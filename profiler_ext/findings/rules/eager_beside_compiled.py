@@ -53,7 +53,7 @@ def _complex(facts: Facts) -> Iterator[rule.Candidate]:
     for function, called in launches_by_function(facts, chosen):
         own = np.flatnonzero(of_compiled & facts.mainly(partial(_is_in, function)))
         # One kernel would be left of what reads, multiplies and writes, at most a third
-        fused_ns = int(FUSED_AWAY * facts.median_per_step(own, facts.paced_ns(own)))
+        fused_ns = facts.median_per_step(own, facts.critical_ns(own, FUSED_AWAY))
         yield rule.Candidate(
             summary="complex numbers run as eager kernels within compiled graphs",
             est_saving_ns=max(fused_ns, facts.removed_per_step_ns(called)),
@@ -88,9 +88,7 @@ def _candidate(facts: Facts, lines: list[Ints]) -> rule.Candidate:
     longest = facts.longest(launches)
     return rule.Candidate(
         summary="unfused eager ops next to compiled graphs",
-        est_saving_ns=int(
-            FUSED_AWAY * facts.median_per_step(launches, facts.critical_ns(launches))
-        ),
+        est_saving_ns=facts.median_per_step(launches, facts.critical_ns(launches, FUSED_AWAY)),
         confidence=finding.Confidence.ESTIMATED,
         remedy=_REMEDY,
         location=location_of(facts.place(longest)),

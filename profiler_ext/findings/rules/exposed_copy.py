@@ -33,7 +33,7 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
     batches = "computation waits for the copy of a batch to the device"
     parts = ((copies[inside], OF_MODULES, KEEP), (copies[~inside], batches, _AHEAD))
     for own, summary, remedy in parts:
-        paced_ns = facts.median_per_step(own, facts.paced_ns(own)) if len(own) else 0
+        paced_ns = facts.median_per_step(own, facts.critical_ns(own)) if len(own) else 0
         if paced_ns >= max(_MIN_FRACTION * facts.training.step_ns, 1):
             yield _candidate(facts, own, paced_ns, (summary, remedy))
 

@@ -61,8 +61,7 @@ def _candidate(
     facts: Facts, products: Ints, attention: Sequence[Candidate], summary: str, remedy: str
 ) -> Candidate:
     parts = np.array([_part(facts.launches.name[row]) for row in products.tolist()])
-    paced_ns = facts.critical_ns(products)
-    saved_ns = facts.median_per_step(products, ((1 - parts) * paced_ns).astype(np.int64))
+    saved_ns = facts.median_per_step(products, facts.critical_ns(products, 1 - parts))
     attended_ns = sum(each.est_saving_ns for each in attention)
     launches = np.unique(np.concatenate([products, *(each.launches for each in attention)]))
     spent = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.autograd_nodes import backward_of
+from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
@@ -31,18 +31,15 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
     is_own &= launches.scope.where(Scope.EAGER) & launches.phase.where(Phase.FORWARD)
     powers = np.flatnonzero(facts.in_steps(is_own))
     is_cast = facts.named(is_conversion)
-    behind = np.flatnonzero(facts.in_steps(launches.phase.where(Phase.BACKWARD)))
     for own in launches_by_line(facts, powers):
         casts_back = _casts_back(facts, own)
         if not is_cast[own].any() or not len(casts_back):
             continue
-        calls = facts.called_ops(own)
-        gradients = backward_of(facts, np.unique(calls[calls >= 0]), behind)
-        every = np.unique(np.concatenate([own, casts_back, gradients]))
-        spent_ns = facts.median_per_step(every, facts.paced_ns(every))
+        every = np.union1d(with_backward(facts, own), casts_back)
+        saved_ns = facts.median_per_step(every, facts.critical_ns(every, _SAVING))
         yield Candidate(
             summary="autocast computes a power in float32, and casts to it and back",
-            est_saving_ns=int(_SAVING * spent_ns),
+            est_saving_ns=saved_ns,
             confidence=Confidence.ESTIMATED,
             remedy="x * x in place of x.pow(2), which stays in bfloat16",
             location=location_of(facts.place(facts.longest(own))),

@@ -44,11 +44,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return ()
     # Each kernel has as many parameters as it takes: passes are counted by ops, not by launches
     passes = sum(_PASSES[op] for op in ops)
-    paced_ns = facts.median_per_step(rows, facts.critical_ns(rows))
+    gone = max(1 - _FUSED_PASSES / passes, 0)
     return (
         Candidate(
             summary="Adam passes over the parameters once for each operation",
-            est_saving_ns=int(max(1 - _FUSED_PASSES / passes, 0) * paced_ns),
+            est_saving_ns=facts.median_per_step(rows, facts.critical_ns(rows, gone)),
             confidence=Confidence.ESTIMATED,
             remedy="fused=True in the optimizer",
             location=location_of(facts.place(facts.longest(rows))),

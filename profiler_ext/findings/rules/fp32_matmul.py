@@ -55,12 +55,11 @@ def _candidate(facts: Facts, launches: Ints, words: tuple[str, str, str]) -> Can
     summary, remedy, counted = words
     longest, duration = facts.longest(launches), facts.launches.duration_ns[launches]
     # What TF32 would save of each launch: not more than its bytes leave.
-    paced = facts.critical_ns(launches)
     moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / rooflines.REACHABLE_FRACTION
     return Candidate(
         summary=summary,
         est_saving_ns=facts.median_per_step(
-            launches, (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
+            launches, facts.critical_ns(launches, 1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))
         ),
         confidence=Confidence.ESTIMATED,
         remedy=remedy,

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.autograd_nodes import accumulates, node_around, nodes_of
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of, shared_line
-from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, SavingPer
+from profiler_ext.findings.finding import NOWHERE, Confidence, Location
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -32,27 +32,36 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _without_backward(facts: Facts) -> Iterable[Candidate]:
     own = _frozen(facts)
-    # What the device waits for, or the CPU: such a network costs its launches, too
-    spent_ns = facts.median_per_step(own, facts.paced_ns(own))
-    spent_ns = max(spent_ns, facts.removed_per_step_ns(own) if len(own) else 0)
-    if not spent_ns or spent_ns < _MIN_FRACTION * facts.training.step_ns:
+    if not len(own):
         return ()
     trained = np.flatnonzero(facts.in_steps(facts.launches.phase.where(*_BEHIND)))
     shared = shared_line(facts, own, trained)
+    own = own if shared == NOWHERE else _called_at(facts, shared)
+    # A step that waits for the CPU has the launches of such a network to wait for
+    saved_ns = facts.removed_per_step_ns(own)
+    if not saved_ns or saved_ns < _MIN_FRACTION * facts.training.step_ns:
+        return ()
     return (
         Candidate(
             summary="a network that is not trained runs in each step",
-            est_saving_ns=0,
-            saving_per=SavingPer.UNKNOWN,
-            confidence=Confidence.ESTIMATED,
+            est_saving_ns=saved_ns,
+            confidence=Confidence.UPPER_BOUND,
             remedy="store its outputs once for each sample, if it sees the same inputs again",
             location=location_of(facts.place(facts.longest(own))) if shared == NOWHERE else shared,
-            evidence=(
-                *count_and_time(facts, own),
-                Figure("a step without it is shorter by", spent_ns, FigureUnit.NS),
-            ),
+            evidence=count_and_time(facts, own),
+            launches=own,
         ),
     )
+
+
+def _called_at(facts: Facts, line: Location) -> Ints:
+    """Return all launches of what a line calls: what is between a network's modules goes, too."""
+    is_there = [
+        any((each.file, each.line) == (line.file, line.line) for each in place.stack)
+        for place in facts.analysis.places
+    ]
+    called: Ints = np.flatnonzero(facts.in_steps(np.array([*is_there, False])[facts.main_place]))
+    return called
 
 
 def _frozen(facts: Facts) -> Ints:
@@ -148,7 +157,8 @@ RULE = Rule(
     "random augmentation. Else run it in a compiled graph, in bfloat16 and `torch.inference_mode`, "
     "or for a larger batch at once. Networks that follow the trained one (target networks) have "
     "to run. `requires_grad_(False)` of a network without an optimizer leaves out its backward.",
-    saving="The backward of a network that has one: how much shorter the step would be without it. "
-    "Else unknown: a recording does not tell whether inputs repeat. Its time is in the evidence.",
+    saving="How much shorter the step would be in a replay without the backward of a network that "
+    "has one. Else without all that the line launches which calls the network and nothing that is "
+    "trained: an upper bound, because a recording does not tell whether inputs repeat.",
     judge=_judge,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
@@ -134,20 +135,20 @@ def _gradients(facts: Facts, launches: Ints) -> Ints:
     return backward[np.array(is_own, np.bool_)] if len(backward) else backward
 
 
-def _time(facts: Facts, launches: Ints) -> int:
-    return facts.median_per_step(launches, facts.paced_ns(launches))
+def _time(facts: Facts, launches: Ints, gone: Floats | float = 1.0) -> int:
+    return facts.median_per_step(launches, facts.critical_ns(launches, gone))
 
 
 def _candidate(facts: Facts, pair: _Sum) -> Candidate:
     spread, returned = _gradients(facts, pair.sums), _gradients(facts, pair.gathers)
     if pair.is_bag:
         # One kernel reads the rows; none writes them, reads them again or writes their gradients
-        saved_ns = int(_HALF * _time(facts, pair.gathers))
-        saved_ns += _time(facts, pair.sums) + _time(facts, np.setdiff1d(spread, returned))
+        every = np.unique(np.concatenate([pair.gathers, pair.sums, np.setdiff1d(spread, returned)]))
+        saved_ns = _time(facts, every, np.where(np.isin(every, pair.gathers), _HALF, 1.0))
         summary, remedy = "embeddings are written only to be averaged or added", _BAG
     else:
         every = np.unique(np.concatenate([pair.gathers, pair.sums, spread, returned]))
-        saved_ns = int(_BY_PRODUCT * _time(facts, every))
+        saved_ns = _time(facts, every, _BY_PRODUCT)
         summary, remedy = "rows are gathered and written only to be added by index", _SPARSE
     launches = np.unique(np.concatenate([pair.gathers, pair.sums, spread, returned]))
     return Candidate(

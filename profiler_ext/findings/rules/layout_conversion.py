@@ -12,12 +12,16 @@ from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.kineto import classify
+from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
 _CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 # Of one dimension they are products with copies around them, for which there is a rule
 _CONVOLVES = re.compile(r"aten::(conv[23]d|_?convolution)$")
+_BACKWARD = "aten::convolution_backward"
+_CONTIGUOUS = re.compile(r"aten::(contiguous|clone)$")
+_ASKS = re.compile(r"\.(contiguous|clone)\(")
 _COPIES = "aten::copy_"
 _CASTS = "gpu_kernel_impl<"  # without a cast it is gpu_kernel_impl_nocast
 _NORMALISES = re.compile(
@@ -39,10 +43,17 @@ def _of_inputs(facts: Facts) -> Iterator[Candidate]:
     """Yield the copies that torch itself makes of what convolutions are given."""
     launches = facts.launches
     is_copy = facts.of_op(_COPIES.__eq__) & launches.scope.where(Scope.EAGER)
-    is_copy &= facts.mainly(lambda place: _CONVOLVES.match(place.aten_op or "") is not None)
-    is_copy &= launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE)
-    is_copy &= ~facts.named(_is_other_copy)
-    rows = np.flatnonzero(facts.in_steps(is_copy & (facts.main_place >= 0)))
+    is_copy &= facts.in_steps(~facts.named(_is_other_copy) & (facts.main_place >= 0))
+    is_copied = facts.mainly(lambda place: _CONVOLVES.match(place.aten_op or "") is not None)
+    is_copied &= launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE)
+    forward = np.flatnonzero(is_copy & is_copied)
+    # Autograd keeps the input as it was given, and the backward copies it once more
+    convolving = {_line(facts.place(row)) for row in forward.tolist()}
+    is_behind = facts.mainly(
+        lambda place: place.aten_op == _BACKWARD and _line(place) in convolving
+    )
+    undone = _undone(facts, np.flatnonzero(is_copy & facts.mainly(_is_asked)), forward)
+    rows = np.unique(np.concatenate([forward, undone, np.flatnonzero(is_copy & is_behind)]))
     saved_ns = facts.median_per_step(rows, facts.removal_saving_ns(rows))
     if saved_ns:
         yield Candidate(
@@ -51,10 +62,28 @@ def _of_inputs(facts: Facts) -> Iterator[Candidate]:
             confidence=Confidence.ESTIMATED,
             remedy="keep channels_last up to the convolution: no view or "
             ".contiguous() across channels",
-            location=location_of(facts.place(facts.longest(rows))),
+            location=location_of(facts.place(facts.longest(forward))),
             evidence=(*count_and_time(facts, rows), *launching(facts, rows, saved_ns)),
             launches=rows,
         )
+
+
+def _undone(facts: Facts, asked: Ints, inputs: Ints) -> Ints:
+    """Return the copies that make contiguous what the next launch copies for a convolution."""
+    start_ns = facts.launches.start_ns
+    eager = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.EAGER)))
+    eager = eager[np.argsort(start_ns[eager], kind="stable")]
+    before = eager[np.searchsorted(start_ns[eager], start_ns[inputs]) - 1]
+    return np.intersect1d(asked, before)
+
+
+def _is_asked(place: Place) -> bool:
+    is_copy = _CONTIGUOUS.match(place.aten_op or "") is not None
+    return is_copy and _ASKS.search(place.code or "") is not None
+
+
+def _line(place: Place) -> tuple[str | None, int | None, str | None]:
+    return place.file, place.line, place.module
 
 
 def _changes_layout(name: str) -> bool:
@@ -106,8 +135,9 @@ RULE = Rule(
     remedy="`model.to(memory_format=torch.channels_last)` and "
     "`images.to(memory_format=torch.channels_last)`: then no conversion is needed. Between "
     "convolutions no `.contiguous()` or `.view()` that needs the channels first.",
-    saving="Time of those kernels, or of launching them if the CPU is behind, and two thirds of "
-    "the time of torch's own channels-first batch norms on the critical path. Other kernels may "
-    "get faster or slower with the layout, which is not counted.",
+    saving="Time of those kernels, of copies that make contiguous what the next launch copies "
+    "back, and of the same copies in the backward, or of launching them if the CPU is behind; and "
+    "two thirds of the time of torch's own channels-first batch norms on the critical path. Other "
+    "kernels may get faster or slower with the layout, which is not counted.",
     judge=_judge,
 )

@@ -206,7 +206,7 @@ def _candidate(facts: Facts, launches: Ints, judged: Mapping[int, _Expected]) ->
     longest = facts.longest(launches)
     expected = [judged[launch] for launch in launches.tolist()]
     parts = np.array([each.fraction for each in expected])
-    saved_ns = ((1 - parts) * facts.critical_ns(launches)).astype(np.int64)
+    saved_ns = facts.critical_ns(launches, 1 - parts)
     sizes = tuple(dict.fromkeys(pair for each in expected for pair in each.sizes))
     by_siblings = all(each.by_sibling for each in expected)
     source = "aligned products of this recording" if by_siblings else table().device

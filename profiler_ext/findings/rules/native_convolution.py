@@ -8,13 +8,16 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 
 _DEPTHWISE = re.compile(r"conv_depthwise\dd_\w*kernel")
 _UNFOLDED = re.compile(r"at::native::(im2col|col2im|vol2col|col2vol)_\w*kernel")
 _CONVOLVES = re.compile(r"conv")
 _MIN_FRACTION = 0.03
+# Of the time of two such lines 0.49 (by two convolutions of 11 x 1) and 0.85 (by FFT) were gone,
+# on an H100
+_SAVING = 2 / 3
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -25,15 +28,14 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     is_unfolded &= facts.mainly(lambda place: _CONVOLVES.search(place.aten_op or "") is not None)
     is_depthwise = facts.named(lambda name: _DEPTHWISE.search(name) is not None)
     own = np.flatnonzero(facts.in_steps(is_unfolded | is_depthwise))
-    spent_ns = facts.median_per_step(own, facts.paced_ns(own))
+    spent_ns = facts.median_per_step(own, facts.critical_ns(own))
     if not spent_ns or spent_ns < _MIN_FRACTION * facts.training.step_ns:
         return ()
     depthwise = own[is_depthwise[own]]
     return (
         Candidate(
             summary="convolutions run torch's own kernels, not cuDNN's",
-            est_saving_ns=0,
-            saving_per=SavingPer.UNKNOWN,
+            est_saving_ns=facts.median_per_step(own, facts.critical_ns(own, _SAVING)),
             confidence=Confidence.ESTIMATED,
             remedy=_DEPTHWISE_REMEDY if len(depthwise) else _CUDNN,
             location=location_of(facts.place(facts.longest(own))),
@@ -42,6 +44,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
                 Figure("that sets the pace", spent_ns, FigureUnit.NS),
                 Figure("of depthwise convolutions", facts.launches_per_step(depthwise)),
             ),
+            launches=own,
         ),
     )
 
@@ -62,6 +65,8 @@ RULE = Rule(
     "turned off, or has no kernel for the dtype.",
     remedy="`model.to(memory_format=torch.channels_last)` with bfloat16 or float16, for which "
     "cuDNN has depthwise kernels; larger groups; `torch.backends.cudnn.enabled = True`.",
-    saving="Unknown: what cuDNN takes for the same sizes is not in the recording.",
+    saving="Two thirds of the time of these kernels on the critical path: what cuDNN takes for the "
+    "same sizes is not in the recording. Of two lines that were replaced, on an H100, a half and "
+    "0.85 of their time were gone.",
     judge=_judge,
 )

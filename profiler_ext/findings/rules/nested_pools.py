@@ -91,9 +91,8 @@ def _are_unlike(duration_ns: Ints) -> bool:
 def _above_least(facts: Facts, rows: Ints) -> Ints:
     """Return what each takes on the critical path above the shortest."""
     duration_ns = facts.launches.duration_ns[rows]
-    least_ns = int(duration_ns.min(initial=np.iinfo(np.int64).max))
-    paced_ns = facts.paced_ns(rows)
-    return np.maximum(paced_ns - least_ns, 0)
+    least_ns = duration_ns.min(initial=duration_ns.max(initial=0))
+    return facts.critical_ns(rows, 1 - least_ns / np.maximum(duration_ns, 1))
 
 
 RULE = Rule(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
@@ -36,6 +37,7 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
     for own in launches_by_line(facts, rows):
         code = facts.place(int(own[0])).code or ""
         if _may_be_even(code) and _are_convolved(facts, own):
+            own = with_backward(facts, own)
             saved_ns = facts.median_per_step(own, facts.removal_saving_ns(own))
             yield Candidate(
                 summary="a copy pads the input of a convolution, which pads by itself",
@@ -89,7 +91,7 @@ RULE = Rule(
     remedy="The argument `padding` of the convolution. It adds the same on both sides: of lines "
     "whose numbers differ between two sides (causal convolutions, strides of 2 with an even size) "
     "nothing is reported, but a recording without the inputs of ops does not tell all.",
-    saving="Time of the copies and of filling, or of launching them if the CPU is behind. An upper "
-    "bound: where the amounts differ between two sides the copy stays.",
+    saving="Time of the copies, of filling and of their backward, or of launching them if the CPU "
+    "is behind. An upper bound: where the amounts differ between two sides the copy stays.",
     judge=_judge,
 )

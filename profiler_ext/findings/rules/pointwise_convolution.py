@@ -46,7 +46,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     summary = "convolutions of kernel size 1 copy what a product would read as it is"
     remedy = "nn.Linear on (batch, length, channels), without the transposes around it"
     saved_ns = max(
-        facts.median_per_step(around, facts.paced_ns(around)), facts.removed_per_step_ns(around)
+        facts.median_per_step(around, facts.critical_ns(around)), facts.removed_per_step_ns(around)
     )
     return (
         Candidate(

@@ -43,7 +43,7 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
         is_diagonal = lines.get((place.file, place.function, place.line))
         if is_diagonal is None:
             continue
-        spent_ns = facts.median_per_step(own, facts.paced_ns(own))
+        spent_ns = facts.median_per_step(own, facts.critical_ns(own))
         is_large = spent_ns >= max(_MIN_FRACTION * facts.training.step_ns, 1)
         if is_large and (is_diagonal or _is_given(facts, own)):
             summary, remedy = _DIAGONAL if is_diagonal else _SPARSE

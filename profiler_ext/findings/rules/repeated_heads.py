@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_function
 from profiler_ext.findings.rule import Candidate, Rule, removal
 from profiler_ext.records.analysis import Place
@@ -58,7 +59,8 @@ def _candidate(facts: Facts, copies: Ints) -> Candidate:
         lambda other: (other.file, other.function) == (place.file, place.function)
     )
     sums = np.flatnonzero(facts.in_steps(is_sum))
-    launches = np.union1d(copies, sums) if len(sums) <= len(copies) else copies
+    sums = sums if len(sums) <= len(copies) else sums[:0]
+    launches = np.union1d(with_backward(facts, copies), sums)
     summary = "keys and values are copied for each head"
     return removal(facts, launches, summary, _REMEDY, with_python=True)
 
@@ -73,7 +75,7 @@ RULE = Rule(
     "their gradients are summed again.",
     remedy="`F.scaled_dot_product_attention(q, k, v, enable_gqa=True)`: the fused kernels read "
     "shared heads in place.",
-    saving="Time of the copies, and of the sums of their gradients in the same function; where the "
+    saving="Time of the copies, and of their backward, which sums gradients; where the "
     "CPU is behind, how much shorter the step is in a replay without them, and without the views "
     "and the Python code before each.",
     judge=_judge,

@@ -39,10 +39,10 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _of_length(facts: Facts, launches: Ints) -> Candidate:
-    critical_ns = facts.median_per_step(launches, facts.paced_ns(launches))
+    saved_ns = facts.median_per_step(launches, facts.critical_ns(launches, _SAVING))
     return Candidate(
         summary="Fourier transforms of a length with a large prime factor",
-        est_saving_ns=int(_SAVING * critical_ns),
+        est_saving_ns=saved_ns,
         confidence=Confidence.ESTIMATED,
         remedy="pad to a product of 2, 3, 5 and 7 (n=..., scipy.fft.next_fast_len(n))",
         location=location_of(facts.place(facts.longest(launches))),
@@ -60,9 +60,9 @@ def _of_real_numbers(facts: Facts) -> Iterator[Candidate]:
     for function, own in launches_by_function(facts, mirroring):
         rest = np.setdiff1d(of_function.get(function, own), own)
         rest = rest if _ends_in_real_numbers(facts, rest) else rest[:0]
-        saved_ns = facts.median_per_step(own, facts.paced_ns(own))
-        saved_ns += int(_HALF * facts.median_per_step(rest, facts.paced_ns(rest)))
         launches = np.union1d(own, rest)
+        gone = np.where(np.isin(launches, own), 1.0, _HALF)
+        saved_ns = facts.median_per_step(launches, facts.critical_ns(launches, gone))
         yield Candidate(
             summary="both halves of the spectrum of real numbers, which mirror each other",
             est_saving_ns=saved_ns,

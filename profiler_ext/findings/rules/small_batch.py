@@ -28,7 +28,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if duration_ns[known].sum() < _MIN_KNOWN * duration_ns[products].sum():
         return CannotJudge("the bytes of products are not known; --shapes records them")
     reads = known[rooflines.bound.where(Bound.MEMORY)[known]]
-    spent_ns = facts.median_per_step(reads, facts.paced_ns(reads))
+    spent_ns = facts.median_per_step(reads, facts.critical_ns(reads))
     if not spent_ns or spent_ns < _MIN_FRACTION * facts.training.step_ns:
         return ()
     return (_candidate(facts, reads, spent_ns),)

@@ -68,7 +68,7 @@ def _of_norms(facts: Facts) -> Iterator[Candidate]:
     count = facts.launches_per_step(forward)
     if count < 2:  # one is needed
         return
-    saved_ns = facts.median_per_step(rows, facts.paced_ns(rows))
+    saved_ns = facts.median_per_step(rows, facts.critical_ns(rows))
     saved_ns = max(saved_ns, facts.median_per_step(rows, facts.removal_saving_ns(rows)))
     yield Candidate(
         summary="norms copy a strided tensor again and again to make it contiguous",
