@@ -74,6 +74,7 @@ from profiler_ext.findings.rules import (
     unlike_siblings,
     unmerged_weight,
     unpaid_tuning,
+    written_out,
     zeroed_gradients,
 )
 
@@ -106,6 +107,7 @@ RULES: Final[tuple[Rule, ...]] = (
     slow_fft.RULE,
     unfused_attention.RULE,
     attention_backend.RULE,
+    written_out.RULE,
     uncompiled.RULE,
     eager_beside_compiled.RULE,
     missed_fusion.RULE,
