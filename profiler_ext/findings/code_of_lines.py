@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
@@ -28,6 +29,13 @@ _NAMED_SIZE = re.compile(
 )
 # A call or a loop of several lines
 _ASSIGNS = re.compile(r"\s*(?:for\b(.+?)\bin\b|([\w\s.,*\[\]()]+?)[-+*/@|&]?=[^=])")
+# What modules call what training alone changes, and what they keep from call to call
+_LEARNED = re.compile(
+    r"weight|bias|param|quant|scale|zero|pos|embed|codebook|table|lora|gamma|beta|a_log|"
+    r"freq|filter",
+    re.I,
+)
+_KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|running|last|prev|position_ids", re.I)
 # What they name is no tensor of the step, as a rule
 _MODULES = frozenset({"torch", "np", "math", "self", "F", "config"})
 
@@ -167,6 +175,40 @@ def _multiplies(value: ast.AST) -> bool:
     return is_operator or bool(_called(value) & _PRODUCTS)
 
 
+def lines_of_weights(codes: Mapping[int, str]) -> set[int]:
+    """Return the lines of a function that compute with learned attributes of ``self`` alone."""
+    statements = {line: _statement(codes[line]) for line in sorted(codes)}
+    changed = {
+        attribute
+        for each in statements.values()
+        if each is not None
+        for target in _changed_targets(each)
+        for attribute in _attributes_of_self(target)
+    }
+    made: set[str] = set()
+    lines: set[int] = set()
+    for line, statement in statements.items():
+        value = getattr(statement, "value", None)
+        if statement is None or not isinstance(value, ast.AST):
+            continue
+        read, names = set(_attributes_of_self(value)), set(_values(value))
+        is_learned = all(_LEARNED.search(each) and not _KEPT.search(each) for each in read)
+        targets = {name for each in _targets(statement) for name in _names(each)}
+        is_known = bool(read or names) and is_learned and not read & changed and names <= made
+        if is_known:
+            lines.add(line)
+        made = made | targets if is_known else made - targets
+    return lines
+
+
+def _attributes_of_self(node: ast.AST) -> Iterator[str]:
+    """Yield the attributes of ``self`` in an expression, those that are called included."""
+    for each in ast.walk(node):
+        is_attribute = isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
+        if is_attribute and getattr(getattr(each, "value", None), "id", "") == "self":
+            yield getattr(each, "attr", "")
+
+
 def _called(value: ast.AST) -> set[str]:
     """Return the names of the functions and methods that are called."""
     called = (each for each in ast.walk(value) if isinstance(each, ast.Call))
@@ -272,26 +314,46 @@ def first_values_of(codes: Mapping[int, str], makers: frozenset[str]) -> set[int
     """Return the lines that call one of these, and of whose result only first values are read."""
     made: dict[str, int] = {}
     lines: set[int] = set()
+    whole: set[int] = set()
     for line in sorted(codes):
         statement = _statement(codes[line])
         if statement is None:
             continue
         sliced = [each.value for each in ast.walk(statement) if _takes_first(each)]
         lines |= {line for each in sliced if _called(each) & makers}
-        lines |= {made[name] for each in sliced for name in _names(each) if name in made}
+        first = Counter(each.id for of in sliced for each in _reads(of))
+        for name, count in Counter(each.id for each in _reads(statement)).items():
+            if name in made:
+                (lines if count == first[name] else whole).add(made[name])
+        targets = {name for target in _targets(statement) for name in _names(target)}
+        made = {name: at for name, at in made.items() if name not in targets}
         value = getattr(statement, "value", None)
-        if isinstance(value, ast.AST) and _called(value) & makers:
-            made |= {name: line for target in _targets(statement) for name in _names(target)}
-    return lines
+        if isinstance(value, ast.AST) and _called(value) & makers and line not in lines:
+            made |= dict.fromkeys(targets, line)
+    return lines - whole
+
+
+def _reads(node: ast.AST) -> Iterator[ast.Name]:
+    names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+    yield from (each for each in names if isinstance(each.ctx, ast.Load))
 
 
 def _takes_first(node: ast.AST) -> TypeGuard[ast.Subscript]:
-    """Tell whether an expression takes the first values of the last dimension that it names."""
+    """Tell whether an expression takes the first or last values of the dimension it names last."""
     if not isinstance(node, ast.Subscript):
         return False
+    is_of_many = isinstance(node.slice, ast.Tuple)
     last = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
-    is_first = isinstance(last, ast.Slice) and last.lower is None and last.upper is not None
-    return is_first and not isinstance(getattr(last, "upper", None), ast.UnaryOp)
+    if not isinstance(last, ast.Slice):  # of one dimension it may be a part of a tuple
+        return is_of_many and _is_number(last)
+    is_first = last.lower is None and last.upper is not None
+    is_last = isinstance(last.lower, ast.UnaryOp) and last.upper is None
+    return is_last or (is_first and not isinstance(last.upper, ast.UnaryOp))
+
+
+def _is_number(node: ast.AST) -> bool:
+    operand = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(operand, ast.Constant) and isinstance(operand.value, int)
 
 
 def independent_calls(codes: Mapping[int, str]) -> dict[str, dict[int, int]]:
@@ -375,6 +437,11 @@ def _calls_with_arguments(statement: ast.stmt) -> dict[str, set[str]]:
 
 def _changed(statement: ast.stmt) -> set[str]:
     """Return the names that a statement assigns, or whose value it changes in place."""
+    return {name for each in _changed_targets(statement) for name in _names(each)}
+
+
+def _changed_targets(statement: ast.stmt) -> list[ast.expr]:
+    """Return what a statement assigns, or changes in place."""
     nodes = list(ast.walk(statement))
     assigned = (each for each in nodes if isinstance(each, ast.stmt))
     targets = [target for each in assigned for target in _targets(each)]
@@ -385,7 +452,7 @@ def _changed(statement: ast.stmt) -> set[str]:
         for each in methods
         if isinstance(each, ast.Attribute) and each.attr.endswith("_")
     ]
-    return {name for each in targets for name in _names(each)}
+    return targets
 
 
 def assigned(code: str) -> set[str]:

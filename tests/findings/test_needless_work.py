@@ -219,6 +219,28 @@ def test_one_hot_rows_that_something_else_reads_are_an_upper_bound():
     assert (found.est_saving_ns, found.confidence.value) == (300 * US, "upper_bound")
 
 
+@pytest.mark.parametrize(
+    ("op", "code", "count"),
+    [
+        ("scatter_", "one_hot.scatter_(1, labels.unsqueeze(1), 1.0)", 2),
+        ("scatter", "one_hot = one_hot.scatter(1, target[:, None], 1)", 2),
+        ("index", "rows = torch.eye(n, device=x.device)[labels]", 1),
+        ("scatter_", "kept.scatter_(1, best, True)", 0),
+        ("index", "rows = self.table[labels]", 0),
+    ],
+)
+def test_one_hot_rows_by_hand_cost_the_same(op: str, code: str, count: int):
+    fills = at(3, "zeros", code="one_hot = torch.zeros(len(x), n, device=x.device)")
+    own = {"fill_": fills, op: at(4, code=code), "mul": at(5, "mul")}
+    step = made(forward("fill_"), forward(op), forward("mul"), **own)
+    if not count:
+        assert is_silent(one_hot.RULE, step)
+    else:
+        found = only(one_hot.RULE, step)
+        assert found.est_saving_ns == count * 300 * US
+        assert found.location.line in (3, 4)
+
+
 def looked_up(by: str = "index") -> Analysis:
     put = backward("_index_put_impl_")
     return made(

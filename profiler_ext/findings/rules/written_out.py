@@ -128,7 +128,9 @@ def _gradients(facts: Facts, forward: Ints, behind: Ints) -> Ints:
 
 def _without_longest(facts: Facts, rows: Ints, count: int) -> Ints:
     """Return the launches that fewer kernels would replace, but for the longest ones."""
-    return rows[np.argsort(facts.launches.duration_ns[rows], kind="stable")][: max(len(rows) - count, 0)]
+    return rows[np.argsort(facts.launches.duration_ns[rows], kind="stable")][
+        : max(len(rows) - count, 0)
+    ]
 
 
 def _has_rms_norm(facts: Facts) -> bool:
