@@ -305,6 +305,21 @@ def _calls_its_targets(loop: ast.AST) -> bool:
     return any(_names(each) & targets for each in called if not isinstance(each, ast.Attribute))
 
 
+def is_mapped(code: str) -> bool:
+    """Tell whether a comprehension of a line calls something with what it loops over."""
+    statement = _statement(code)
+    loops = (
+        each for each in ast.walk(statement or ast.Pass()) if isinstance(each, _COMPREHENSIONS)
+    )
+    for loop in loops:
+        generators: list[ast.comprehension] = getattr(loop, "generators", [])
+        targets = {name for each in generators for name in _names(each.target)}
+        calls = (each for each in ast.walk(loop) if isinstance(each, ast.Call))
+        if any(_names(argument) & targets for each in calls for argument in each.args):
+            return True
+    return False
+
+
 def _names(node: ast.AST) -> set[str]:
     """Return the names in an expression, without ``self``."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"self"}
