@@ -202,11 +202,20 @@ def lines_of_weights(codes: Mapping[int, str]) -> set[int]:
 
 
 def _attributes_of_self(node: ast.AST) -> Iterator[str]:
-    """Yield the attributes of ``self`` in an expression, those that are called included."""
-    for each in ast.walk(node):
-        is_attribute = isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
-        if is_attribute and getattr(getattr(each, "value", None), "id", "") == "self":
-            yield getattr(each, "attr", "")
+    """Yield what an expression reads of ``self``, by its last name: ``weight`` of ``self.up``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        called = node.func
+        if not isinstance(called.value, ast.Name):  # a method of an attribute
+            yield from _attributes_of_self(called.value)
+        elif called.value.id == "self":
+            yield called.attr
+        for each in (*node.args, *(word.value for word in node.keywords)):
+            yield from _attributes_of_self(each)
+    elif isinstance(node, ast.Attribute) and _root(node) == "self":
+        yield node.attr
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _attributes_of_self(child)
 
 
 def _called(value: ast.AST) -> set[str]:
@@ -413,6 +422,38 @@ def _called_alike(statement: ast.stmt) -> dict[str, list[ast.Call]]:
         if isinstance(each.func, (ast.Name, ast.Attribute)) and each.args:
             alike.setdefault(ast.unparse(each.func), []).append(each)
     return {callee: own for callee, own in alike.items() if not _is_nested(callee, own)}
+
+
+def calls_of_one_input(codes: Mapping[int, str]) -> list[list[tuple[str, int]]]:
+    """Return the attributes of ``self`` that a function calls with one argument, the same for all.
+
+    Each group has the names of what is called, and the line. An argument that is assigned, or
+    changed in place, is another one afterwards.
+    """
+    known: dict[str, list[tuple[str, int]]] = {}
+    groups: list[list[tuple[str, int]]] = []
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is not None:
+            for name, argument in _calls_of_self(statement):
+                known.setdefault(argument, []).append((name, line))
+        changed = assigned(codes[line])
+        for argument in [each for each in known if set(re.findall(r"\w+", each)) & changed]:
+            groups.append(known.pop(argument))
+    groups += known.values()
+    return [each for each in groups if len({name for name, _ in each}) == len(each) > 1]
+
+
+def _calls_of_self(statement: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Yield the name of each attribute of ``self`` that is called, and its one argument."""
+    for each in ast.walk(statement):
+        if not isinstance(each, ast.Call) or len(each.args) != 1 or each.keywords:
+            continue
+        called = each.func
+        is_of_self = isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name)
+        is_simple = isinstance(each.args[0], (ast.Name, ast.Attribute))
+        if is_of_self and is_simple and _root(called) == "self":
+            yield getattr(called, "attr", ""), ast.unparse(each.args[0])
 
 
 def _is_nested(callee: str, calls: list[ast.Call]) -> bool:

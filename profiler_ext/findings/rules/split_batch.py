@@ -56,12 +56,11 @@ def _loops(facts: Facts) -> Iterator[_Calls]:
         for line, count in rounds.items():
             # Where all of a function's lines run as often, the loop is around the function
             is_loop = count > 1 and any(2 * each <= count for each in rounds.values())
-            own = every[line]
-            code = codes[line]
+            own, code = _of_modules(facts, every[line]), codes[line]
             if not is_loop or not (is_mapped(code) or is_independent(code, is_joined=True)):
                 continue
             is_long = facts.launches_per_step(own) >= _MIN_LAUNCHES * count
-            if is_long and _is_of_model(facts, own) and _is_before_backward(facts, own):
+            if is_long and _is_before_backward(facts, own):
                 found.append(_Calls(Location(function[0], line, codes[line]), own, count))
     for each in found:
         others = (other.launches for other in found if other is not each)
@@ -76,11 +75,11 @@ def _rounds(facts: Facts, launches: Ints) -> int:
     return median_low(counts.tolist()) // len(facts.analysis.steps) if len(counts) else 0
 
 
-def _is_of_model(facts: Facts, launches: Ints) -> bool:
-    """Tell whether modules launch most of it, several lines of them."""
-    places = [facts.analysis.places[at] for at in np.unique(facts.main_place[launches]).tolist()]
-    is_of_module = [each.module is not None for each in places]
-    return len({(each.file, each.line) for each in places}) > 1 and all(is_of_module)
+def _of_modules(facts: Facts, launches: Ints) -> Ints:
+    """Return those launches that are of modules; what a loop joins is not."""
+    is_of_module = [place.module is not None for place in facts.analysis.places]
+    own: Ints = launches[np.array([*is_of_module, False], np.bool_)[facts.main_place[launches]]]
+    return own
 
 
 def _is_before_backward(facts: Facts, launches: Ints) -> bool:
