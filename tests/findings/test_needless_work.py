@@ -117,11 +117,11 @@ def test_a_norm_that_becomes_a_bias_saves_what_it_launches_beside_its_longest_ke
     assert found.est_saving_ns == 150 * US
 
 
-def copied(code: str, reader: str, gradients: int = 1) -> Analysis:
+def copied(code: str, reader: str, gradients: int = 1, op: str = "contiguous") -> Analysis:
     launches = [forward("copy_"), forward(reader, BF16), *[backward("reshape")] * gradients]
     analysis = made(
         *launches,
-        copy_=at(5, "contiguous", code=code),
+        copy_=at(5, op, code=code),
         reshape=at(4, "reshape", Phase.BACKWARD),
         **{reader: at(6)},
     )
@@ -141,6 +141,26 @@ def test_copies_that_attention_reads_and_those_of_their_gradients_are_needless()
     found = only(strided_copy.RULE, copied("q.transpose(1, 2).contiguous()", "_flash_attention"))
     assert (found.est_saving_ns, found.location.line) == (600 * US, 5)
     assert found.remedy.startswith("leave .contiguous() out")
+
+
+@pytest.mark.parametrize(
+    ("code", "is_needless"),
+    [
+        ("q = rearrange(q, 'b n (h d) -> (b h) n d', h=self.heads)", True),
+        ("q = q.transpose(1, 2).reshape(b * self.num_heads, n, d)", True),
+        ("q = q.permute(0, 1, 3, 2, 4, 5).reshape(-1, window, d)", False),
+        ("k = k.reshape(b, heads * groups, n, d)", False),
+    ],
+)
+def test_heads_that_are_merged_with_the_batch_are_copied_for_attention(
+    code: str, is_needless: bool
+):
+    step = copied(code, "_flash_attention", 0, op="reshape")
+    if is_needless:
+        assert only(strided_copy.RULE, step).est_saving_ns == 300 * US
+    else:
+        assert is_silent(strided_copy.RULE, step)
+    assert is_silent(strided_copy.RULE, copied(code, "bmm", 0, op="reshape"))
 
 
 def test_a_weight_that_is_transposed_by_a_copy_is_read_by_a_product():
