@@ -174,9 +174,9 @@ RULE = Rule(
     means="A line calls `.contiguous()` or `.clone()` on a view, which copies it, or merges heads "
     "with the batch (`(b h) n d`), and what reads the copies next is "
     "`scaled_dot_product_attention`. Or what reads a contiguous copy is a matrix product whose "
-    "operand the line transposes. Or a line repeats a tensor (`repeat`, `expand().contiguous()`), and a pointwise "
-    "op reads it next. Or two or more layer or group norms copy what they normalise, because it is "
-    "strided.",
+    "operand the line transposes. Or a line repeats a tensor (`repeat`, `expand().contiguous()`), "
+    "and a pointwise op reads it next. Or two or more layer or group norms copy what they "
+    "normalise, because it is strided.",
     because="Kernels of attention and of matrix products read their operands by strides: a "
     "transposed view costs them nothing. The copy reads and writes the tensor once more, and in "
     "training so does that of its gradient, which gets the copy's layout. Pointwise ops broadcast. "

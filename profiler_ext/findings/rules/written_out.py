@@ -55,7 +55,7 @@ _WRITTEN: Final = (
     (r"_?softmax (?:add )?log", "a log softmax", "log_softmax"),
     (r"rsub mul mul add", "an interpolation", "lerp"),
 )
-_PATTERNS: Final = tuple((re.compile(rf"\b{text}\b"), *rest) for text, *rest in _WRITTEN)
+_PATTERNS: Final = tuple((re.compile(rf"\b{text}\b"), what, by) for text, what, by in _WRITTEN)
 # The gate of a linear unit is another tensor, so that only the text of a line tells
 _GATED = re.compile(r"\bsigmoid mul\b")
 _OPERAND = r"(?P<x>[A-Za-z_][\w.]*)"
@@ -163,8 +163,8 @@ def _matches(facts: Facts, run: Ints) -> Iterator[_Match]:
             if len(rows):
                 yield what, remedy, rows
     for match in _GATED.finditer(text):
-        at = begins.get(match.start())
-        if at is not None and _SWISH.search(facts.place(int(run[at])).code or ""):
+        code = facts.place(int(run[begins[match.start()]])).code or ""
+        if _SWISH.search(code):
             rows = rows_of(match)
             if len(rows):
                 yield "SiLU", "silu", rows
