@@ -15,7 +15,7 @@ from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
-_NATIVE = "at::native::"
+_NATIVE = re.compile(r"at::native::|softmax_warp")
 _OWN = re.compile(r"aten::(\w+?)_?$")
 _COPIES = frozenset({"copy", "_to_copy", "clone", "fill"})
 # Another spelling of the same
@@ -87,7 +87,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 def _candidates(facts: Facts) -> Iterator[Candidate]:
     phase = facts.launches.phase
     behind = np.flatnonzero(facts.in_steps(phase.where(Phase.BACKWARD)))
-    behind = behind[facts.named(lambda name: _NATIVE in name)[behind]]
+    behind = behind[facts.named(_is_native)[behind]]
     found: dict[tuple[str | None, str | None, str], list[_Match]] = {}
     for run in _runs(facts):
         for each in _matches(facts, run):
@@ -170,6 +170,10 @@ def _matches(facts: Facts, run: Ints) -> Iterator[_Match]:
                 yield "SiLU", "silu", rows
 
 
+def _is_native(name: str) -> bool:
+    return _NATIVE.search(name) is not None
+
+
 def _op(facts: Facts, row: int) -> str:
     found = _OWN.match(facts.innermost_op(row))
     name = found[1] if found else ""
@@ -180,7 +184,7 @@ def _runs(facts: Facts) -> Iterator[Ints]:
     """Yield the launches of torch's ops in a forward that run in a row, of one function each."""
     table = facts.launches
     is_own = table.scope.where(Scope.EAGER) & table.phase.where(Phase.FORWARD)
-    is_own &= facts.named(lambda name: _NATIVE in name) & (facts.main_place >= 0)
+    is_own &= facts.named(_is_native) & (facts.main_place >= 0)
     is_own = facts.in_steps(is_own)
     order = np.lexsort((table.start_ns, table.stream.filled(-1), table.device))
     run: list[int] = []
