@@ -325,6 +325,7 @@ def test_where_the_cpu_is_behind_a_fused_adam_saves_all_launches_but_one():
     found = only(foreach_optimizer.RULE, optimized_by("AdamW", idle_us=90))
     # Each of the others takes the CPU 100 us, on one that is 1.45 times as fast without recording
     assert found.est_saving_ns == pytest.approx((len(ADAM) - 1) * 100 * US / 1.45, rel=0.2)
+    assert found.summary.startswith("CPU launch-bound")
 
 
 @pytest.mark.parametrize(
