@@ -83,7 +83,8 @@ def _others(facts: Facts, rows: Ints) -> Ints:
     order = np.argsort(table.start_ns[rows], kind="stable")
     first = np.unique(table.step[rows[order]].filled(-1), return_index=True)[1]
     is_kept[order[first]] = True
-    return rows[~is_kept]
+    others: Ints = rows[~is_kept]
+    return others
 
 
 def _may_be_fused(facts: Facts) -> bool:
