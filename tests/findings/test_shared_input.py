@@ -16,6 +16,7 @@ from tests.findings.stepping import US, Script, is_silent, only, placed
 
 GEMM = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
 QUERY = {5: "q = self.q(x)", 6: "k = self.k(x)", 7: "v = self.v(x)"}
+NORM = Frame("/model.py", 4, "forward", "y = self.norm(x)")
 
 
 @pytest.mark.parametrize(
@@ -55,8 +56,9 @@ def projected(kernel_us: int, idle_us: int = 0, module: str = "layers.0.{}") -> 
         own |= {"phase": Phase.FORWARD, "aten_op": "aten::linear"}
         return own | {"code": QUERY[line], "module": module.format(name)}
 
-    analysis = placed(script.analysis(), q=place("q", 5), k=place("k", 6), v=place("v", 7))
-    return analysis
+    norm = {"file": NORM.file, "line": NORM.line, "function": "forward", "stack": (NORM,)}
+    layers = {"q": place("q", 5), "k": place("k", 6), "v": place("v", 7)}
+    return placed(script.analysis(), softmax=norm, **layers)
 
 
 def test_short_products_of_one_input_take_half_as_long_as_one() -> None:

@@ -50,13 +50,16 @@ def _layers(facts: Facts) -> Iterator[_Layers]:
         by_line.setdefault((place.file, place.function, place.line, name), []).append(row)
     for (file, function), codes in functions_of(facts).items():
         for calls in calls_of_one_input(codes):
-            own = [
-                np.array(by_line.get((file, function, line, name), ()), np.int64)
+            # Norms may read the same
+            linear = {
+                (name, line): np.array(rows, np.int64)
                 for name, line in calls
-            ]
-            if all(map(len, own)) and _are_of_siblings(facts, own):
-                line = calls[0][1]
-                names = tuple(name for name, _ in calls)
+                if (rows := by_line.get((file, function, line, name)))
+            }
+            own = list(linear.values())
+            if len(own) > 1 and _are_of_siblings(facts, own):
+                line = min(line for _, line in linear)
+                names = tuple(name for name, _ in linear)
                 where = Location(file, line, codes[line])
                 yield _Layers(where, names, np.concatenate(own), np.concatenate(own[1:]))
 
