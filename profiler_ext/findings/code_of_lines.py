@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
@@ -28,6 +29,13 @@ _NAMED_SIZE = re.compile(
 )
 # A call or a loop of several lines
 _ASSIGNS = re.compile(r"\s*(?:for\b(.+?)\bin\b|([\w\s.,*\[\]()]+?)[-+*/@|&]?=[^=])")
+# What modules call what training alone changes, and what they keep from call to call
+_LEARNED = re.compile(
+    r"weight|bias|param|quant|scale|zero|pos|embed|codebook|table|lora|gamma|beta|a_log|"
+    r"freq|filter",
+    re.I,
+)
+_KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|running|last|prev|position_ids", re.I)
 # What they name is no tensor of the step, as a rule
 _MODULES = frozenset({"torch", "np", "math", "self", "F", "config"})
 
@@ -167,6 +175,49 @@ def _multiplies(value: ast.AST) -> bool:
     return is_operator or bool(_called(value) & _PRODUCTS)
 
 
+def lines_of_weights(codes: Mapping[int, str]) -> set[int]:
+    """Return the lines of a function that compute with learned attributes of ``self`` alone."""
+    statements = {line: _statement(codes[line]) for line in sorted(codes)}
+    changed = {
+        attribute
+        for each in statements.values()
+        if each is not None
+        for target in _changed_targets(each)
+        for attribute in _attributes_of_self(target)
+    }
+    made: set[str] = set()
+    lines: set[int] = set()
+    for line, statement in statements.items():
+        value = getattr(statement, "value", None)
+        if statement is None or not isinstance(value, ast.AST):
+            continue
+        read, names = set(_attributes_of_self(value)), set(_values(value))
+        is_learned = all(_LEARNED.search(each) and not _KEPT.search(each) for each in read)
+        targets = {name for each in _targets(statement) for name in _names(each)}
+        is_known = bool(read or names) and is_learned and not read & changed and names <= made
+        if is_known:
+            lines.add(line)
+        made = made | targets if is_known else made - targets
+    return lines
+
+
+def _attributes_of_self(node: ast.AST) -> Iterator[str]:
+    """Yield what an expression reads of ``self``, by its last name: ``weight`` of ``self.up``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        called = node.func
+        if not isinstance(called.value, ast.Name):  # a method of an attribute
+            yield from _attributes_of_self(called.value)
+        elif called.value.id == "self":
+            yield called.attr
+        for each in (*node.args, *(word.value for word in node.keywords)):
+            yield from _attributes_of_self(each)
+    elif isinstance(node, ast.Attribute) and _root(node) == "self":
+        yield node.attr
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _attributes_of_self(child)
+
+
 def _called(value: ast.AST) -> set[str]:
     """Return the names of the functions and methods that are called."""
     called = (each for each in ast.walk(value) if isinstance(each, ast.Call))
@@ -263,6 +314,21 @@ def _calls_its_targets(loop: ast.AST) -> bool:
     return any(_names(each) & targets for each in called if not isinstance(each, ast.Attribute))
 
 
+def is_mapped(code: str) -> bool:
+    """Tell whether a comprehension of a line calls something with what it loops over."""
+    statement = _statement(code)
+    loops = (
+        each for each in ast.walk(statement or ast.Pass()) if isinstance(each, _COMPREHENSIONS)
+    )
+    for loop in loops:
+        generators: list[ast.comprehension] = getattr(loop, "generators", [])
+        targets = {name for each in generators for name in _names(each.target)}
+        calls = (each for each in ast.walk(loop) if isinstance(each, ast.Call))
+        if any(_names(argument) & targets for each in calls for argument in each.args):
+            return True
+    return False
+
+
 def _names(node: ast.AST) -> set[str]:
     """Return the names in an expression, without ``self``."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {"self"}
@@ -272,26 +338,46 @@ def first_values_of(codes: Mapping[int, str], makers: frozenset[str]) -> set[int
     """Return the lines that call one of these, and of whose result only first values are read."""
     made: dict[str, int] = {}
     lines: set[int] = set()
+    whole: set[int] = set()
     for line in sorted(codes):
         statement = _statement(codes[line])
         if statement is None:
             continue
         sliced = [each.value for each in ast.walk(statement) if _takes_first(each)]
         lines |= {line for each in sliced if _called(each) & makers}
-        lines |= {made[name] for each in sliced for name in _names(each) if name in made}
+        first = Counter(each.id for of in sliced for each in _reads(of))
+        for name, count in Counter(each.id for each in _reads(statement)).items():
+            if name in made:
+                (lines if count == first[name] else whole).add(made[name])
+        targets = {name for target in _targets(statement) for name in _names(target)}
+        made = {name: at for name, at in made.items() if name not in targets}
         value = getattr(statement, "value", None)
-        if isinstance(value, ast.AST) and _called(value) & makers:
-            made |= {name: line for target in _targets(statement) for name in _names(target)}
-    return lines
+        if isinstance(value, ast.AST) and _called(value) & makers and line not in lines:
+            made |= dict.fromkeys(targets, line)
+    return lines - whole
+
+
+def _reads(node: ast.AST) -> Iterator[ast.Name]:
+    names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+    yield from (each for each in names if isinstance(each.ctx, ast.Load))
 
 
 def _takes_first(node: ast.AST) -> TypeGuard[ast.Subscript]:
-    """Tell whether an expression takes the first values of the last dimension that it names."""
+    """Tell whether an expression takes the first or last values of the dimension it names last."""
     if not isinstance(node, ast.Subscript):
         return False
+    is_of_many = isinstance(node.slice, ast.Tuple)
     last = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
-    is_first = isinstance(last, ast.Slice) and last.lower is None and last.upper is not None
-    return is_first and not isinstance(getattr(last, "upper", None), ast.UnaryOp)
+    if not isinstance(last, ast.Slice):  # of one dimension it may be a part of a tuple
+        return is_of_many and _is_number(last)
+    is_first = last.lower is None and last.upper is not None
+    is_last = isinstance(last.lower, ast.UnaryOp) and last.upper is None
+    return is_last or (is_first and not isinstance(last.upper, ast.UnaryOp))
+
+
+def _is_number(node: ast.AST) -> bool:
+    operand = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(operand, ast.Constant) and isinstance(operand.value, int)
 
 
 def independent_calls(codes: Mapping[int, str]) -> dict[str, dict[int, int]]:
@@ -338,6 +424,38 @@ def _called_alike(statement: ast.stmt) -> dict[str, list[ast.Call]]:
     return {callee: own for callee, own in alike.items() if not _is_nested(callee, own)}
 
 
+def calls_of_one_input(codes: Mapping[int, str]) -> list[list[tuple[str, int]]]:
+    """Return the attributes of ``self`` that a function calls with one argument, the same for all.
+
+    Each group has the names of what is called, and the line. An argument that is assigned, or
+    changed in place, is another one afterwards.
+    """
+    known: dict[str, list[tuple[str, int]]] = {}
+    groups: list[list[tuple[str, int]]] = []
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        if statement is not None:
+            for name, argument in _calls_of_self(statement):
+                known.setdefault(argument, []).append((name, line))
+        changed = assigned(codes[line])
+        for argument in [each for each in known if set(re.findall(r"\w+", each)) & changed]:
+            groups.append(known.pop(argument))
+    groups += known.values()
+    return [each for each in groups if len({name for name, _ in each}) == len(each) > 1]
+
+
+def _calls_of_self(statement: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Yield the name of each attribute of ``self`` that is called, and its one argument."""
+    for each in ast.walk(statement):
+        if not isinstance(each, ast.Call) or len(each.args) != 1 or each.keywords:
+            continue
+        called = each.func
+        is_of_self = isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name)
+        is_simple = isinstance(each.args[0], (ast.Name, ast.Attribute))
+        if is_of_self and is_simple and _root(called) == "self":
+            yield getattr(called, "attr", ""), ast.unparse(each.args[0])
+
+
 def _is_nested(callee: str, calls: list[ast.Call]) -> bool:
     inner = (each for call in calls for each in ast.walk(call) if each is not call)
     return any(isinstance(each, ast.Call) and ast.unparse(each.func) == callee for each in inner)
@@ -375,6 +493,11 @@ def _calls_with_arguments(statement: ast.stmt) -> dict[str, set[str]]:
 
 def _changed(statement: ast.stmt) -> set[str]:
     """Return the names that a statement assigns, or whose value it changes in place."""
+    return {name for each in _changed_targets(statement) for name in _names(each)}
+
+
+def _changed_targets(statement: ast.stmt) -> list[ast.expr]:
+    """Return what a statement assigns, or changes in place."""
     nodes = list(ast.walk(statement))
     assigned = (each for each in nodes if isinstance(each, ast.stmt))
     targets = [target for each in assigned for target in _targets(each)]
@@ -385,7 +508,7 @@ def _changed(statement: ast.stmt) -> set[str]:
         for each in methods
         if isinstance(each, ast.Attribute) and each.attr.endswith("_")
     ]
-    return {name for each in targets for name in _names(each)}
+    return targets
 
 
 def assigned(code: str) -> set[str]:

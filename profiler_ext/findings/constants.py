@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,7 @@ from profiler_ext.findings.code_of_lines import (
     assigned,
     calls_of_constants,
     constant_lines,
+    lines_of_weights,
     passes_on,
 )
 from profiler_ext.findings.facts import Facts
@@ -31,6 +32,7 @@ from profiler_ext.records.vocabulary import Phase
 
 _MASK = re.compile(r"\bcreate_(?:block_|nested_block_)?mask\(")
 _MIN_LAYERS = 4
+WEIGHTS = "weights"
 _LEARNS = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION, Phase.OPTIMIZER)
 
 
@@ -47,8 +49,29 @@ def constants(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
             count = usual_count(facts, own)
             if count:
                 yield LaunchGroup(Kind.CONSTANTS, busiest(facts, own), own, count, 0.0, 0.0)
+    if not facts.launches.phase.where(*_LEARNS).any():
+        yield from _weights(facts, launches, lines)
     yield from _calls(facts, launches)
     yield from _masks(facts, launches)
+
+
+def _weights(
+    facts: Facts, launches: Ints, functions: Mapping[tuple[str | None, str | None], dict[int, str]]
+) -> Iterator[LaunchGroup]:
+    """Yield the launches of lines that compute with learned values alone, where none is learned."""
+    is_other = draws(facts) | facts.named(lambda name: "Memcpy HtoD" in name)
+    calling = functions_of(facts)
+    for file, function in dict.fromkeys([*functions, *calling]):
+        called = calling.get((file or "", function or ""), {})
+        codes = functions.get((file, function), {}) | called
+        of_weights = lines_of_weights(codes)
+        under = [launches_under(facts, (file or "", function or ""), each) for each in of_weights]
+        is_at = placed(facts, launches, partial(_is_in, file, function, of_weights))
+        own = np.intersect1d(launches, np.concatenate([launches[is_at], *under]))
+        count = usual_count(facts, own) if len(own) else 0
+        if count and not is_other[own].any() and _are_of_modules(facts, own):
+            where = busiest(facts, own)
+            yield LaunchGroup(Kind.CONSTANTS, where, own, count, 0.0, 0.0, what=WEIGHTS)
 
 
 def _calls(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:

@@ -110,7 +110,8 @@ class SkippedRule:
 class Findings:
     """The results of all rules of a session."""
 
-    ranked: tuple[Finding, ...] = ()  # the findings, most time at stake first
+    # The findings, most time at stake first; further ones of general rules last
+    ranked: tuple[Finding, ...] = ()
     rules_skipped: tuple[
         SkippedRule, ...
     ] = ()  # the rules that could not be judged, in their order

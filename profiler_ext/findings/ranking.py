@@ -32,6 +32,8 @@ MIN_SAVING_NS: Final = {
     SavingPer.WINDOW: 1_000_000,
     SavingPer.PROCESS: 100_000_000,
 }
+# The rules that take what more special ones leave
+GENERAL: Final = frozenset({"dtype_conversion", "launch_bound", "uncompiled"})
 _MAX_SHARED_FRACTION = 0.5
 _ALL = 0.999
 _Facts = TypeVar("_Facts")
@@ -84,7 +86,7 @@ def merge_ranks(judged: Sequence[Findings]) -> Findings:
     unprofiled_step_ns = max(known, default=None)
     merged = (_merged(each, unprofiled_step_ns or step_ns) for each in equal_call_ids.values())
     return Findings(
-        tuple(sorted(merged, key=_order)),
+        _specific_first(sorted(merged, key=_order)),
         tuple(each for of_rank in judged for each in of_rank.rules_skipped),
         max((of_rank.rules_evaluated for of_rank in judged), default=0),
         step_ns,
@@ -98,6 +100,18 @@ def _merged(equal_call_ids: list[Finding], step_ns: int) -> Finding:
     total_ns = step_ns if largest.saving_per is SavingPer.STEP else largest.total_ns
     evidence = (*largest.evidence, Figure(ON_RANKS, ranks, FigureUnit.TEXT))
     return replace(largest, total_ns=total_ns, evidence=evidence)
+
+
+def _specific_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Put what a general rule finds next to its largest behind all else, in the order they have."""
+    # Several of them would hide a cause whose saving is smaller, or is not known
+    seen: set[str] = set()
+    first: list[Finding] = []
+    last: list[Finding] = []
+    for each in findings:
+        (last if each.rule in seen else first).append(each)
+        seen |= {each.rule} & GENERAL
+    return (*first, *last)
 
 
 def _order(finding: Finding) -> tuple[int, int]:
@@ -250,7 +264,7 @@ def _ranked(candidates: list[_Judged], facts: Facts, rank: int) -> tuple[Finding
         candidates, key=lambda each: (order.index(each[1].saving_per), -each[1].est_saving_ns)
     )
     counted = [(rule.name, _counted_time(candidate, facts)) for rule, candidate in candidates]
-    return tuple(
+    return _specific_first(
         _finding(
             rule, candidate, _overlapping_rules(counted[at][1], counted[:at], facts), facts, rank
         )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiler_ext.findings import SavingPer
-from profiler_ext.findings.code_of_lines import constant_lines
+from profiler_ext.findings.code_of_lines import constant_lines, lines_of_weights
 from profiler_ext.findings.cpu_work import places_of
 from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.groups import Kind
@@ -19,6 +19,7 @@ from profiler_ext.records.events import Interned
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import MS, US, Script, is_silent, only, placed, trained
+from tests.handmade import interned
 
 KERNEL = "vectorized_elementwise_kernel"
 
@@ -130,6 +131,45 @@ def test_a_constant_that_each_call_computes_is_reported_at_its_line() -> None:
     assert "the same tensor is computed 12 times a step (12 launches)" in found.summary
     assert found.est_saving_ns == pytest.approx(12 * 10 * US / 1.45, rel=0.1)
     assert is_silent(rebuilt_constant.RULE, rebuilding("at = self.used(x)"))
+
+
+@pytest.mark.parametrize(
+    ("codes", "lines"),
+    [
+        (
+            {
+                1: "w = self.weight.to(x.dtype) * self.scale",
+                2: "w = w - self.zeros",
+                3: "y = x @ w",
+            },
+            {1, 2},
+        ),
+        ({1: "a = -torch.exp(self.A_log.float())"}, {1}),
+        ({1: "at = F.interpolate(self.pos_embed, size=x.shape[-2:])"}, {1}),
+        ({1: "w = dequantize(self.weight_q, self.scales)"}, {1}),
+        ({1: "return x + self.bias"}, set()),
+        ({1: "y = self.norm(self.weight)"}, set()),
+        ({1: "k = self.key_cache * self.scale"}, set()),
+        ({1: "self.scale.mul_(0.9)", 2: "w = self.weight * self.scale"}, set()),
+    ],
+)
+def test_lines_that_compute_with_learned_attributes_alone(
+    codes: dict[int, str], lines: set[int]
+) -> None:
+    assert lines_of_weights(codes) == lines
+
+
+def test_what_inference_computes_of_weights_alone_is_computed_once_after_loading() -> None:
+    step = rebuilding("w = self.weight.float() * self.scale")
+    of_module = replace(
+        step, places=tuple(replace(each, module="layers.0") for each in step.places)
+    )
+    found = only(rebuilt_constant.RULE, of_module)
+    assert (found.location.line, found.remedy) == (7, rebuilt_constant._ONCE)
+    assert found.est_saving_ns == pytest.approx(12 * 10 * US / 1.45, rel=0.1)
+    phases = interned(["backward", *["forward"] * (len(of_module.launches) - 1)])
+    learning = replace(of_module, launches=replace(of_module.launches, phase=phases))
+    assert is_silent(rebuilt_constant.RULE, learning)
 
 
 def calling_hot_code(line_after: int) -> Analysis:

@@ -169,6 +169,8 @@ def ordered(code: str, following: str) -> Analysis:
         ("nearest = distance.argsort()[:, :, :k]", "y = x * 2"),
         ("order = distance.sort(-1)", "y = x * order[1][..., :k]"),
         ("values, order = scores.sort(descending=True)", "y = x.gather(1, order[:, :64]) * 2"),
+        ("order = scores.argsort(-1)", "y = x.gather(1, order[:, -k:])"),
+        ("best = scores.sort(-1, descending=True)[0][:, 0]", "y = x * best"),
     ],
 )
 def test_a_sort_of_which_the_first_are_read_could_be_a_selection(code: str, following: str):
@@ -180,6 +182,22 @@ def test_a_sort_of_which_the_first_are_read_could_be_a_selection(code: str, foll
 def test_a_sort_that_is_read_as_a_whole_is_none():
     assert is_silent(full_sort.RULE, ordered("order = x.sort(-1)[1]", "y = x.gather(1, order)"))
     assert first_values_of({1: "x = y.sort()[1:]", 2: "z = x[:-1]"}, frozenset({"sort"})) == set()
+
+
+def test_a_sort_that_is_read_as_a_whole_as_well_is_none():
+    shuffled = {1: "to = noise.argsort(1)", 2: "back = to.argsort(1)", 3: "x = x[to[:, :k]]"}
+    assert first_values_of(shuffled, frozenset({"argsort"})) == set()
+
+
+def test_a_permutation_of_which_the_first_are_read_could_be_a_few_random_numbers():
+    step = made(
+        forward("randperm"),
+        forward("index"),
+        randperm=at(3, code="at = torch.randperm(n, device=x.device)[:k]"),
+        index=at(4, code="x = x[at]"),
+    )
+    found = only(full_sort.RULE, step)
+    assert (found.location.line, found.remedy[:13]) == (3, "torch.randint")
 
 
 def dropped(drawn_us: int, op: str = "bernoulli_", reader: str = "mul") -> Analysis:

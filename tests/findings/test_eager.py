@@ -10,7 +10,7 @@ from profiler_ext.findings import SavingPer
 from profiler_ext.findings.rules import eager_beside_compiled, uncompiled
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import Phase
-from tests.findings.stepping import MS, US, Script, is_silent, only, placed, trained
+from tests.findings.stepping import MS, US, Script, is_silent, judged, only, placed, trained
 from tests.handmade import interned
 
 REDUCE = "void at::native::reduce_kernel<512, 1>"
@@ -45,6 +45,30 @@ def test_two_thirds_of_eager_ops_next_to_compiled_code_are_at_stake() -> None:
         3,
     )
     assert [each.value for each in found.evidence] == [3, 900 * US, 1]
+
+
+def test_the_largest_lines_have_a_finding_each_and_the_others_stand_with_the_first() -> None:
+    script = Script()
+    script.launch("triton_red_fused_mul_0", 3 * MS, op="aten::mm")
+    times_us = {"a": 400, "b": 300, "c": 200, "d": 150}
+    for name, duration in times_us.items():
+        for _ in range(3):
+            script.launch(REDUCE, duration * US, op=f"aten::{name}")
+    script.wait()
+    script.end_step()
+    made = script.analysis()
+    scope = interned(["compiled", *["eager"] * 12])
+    lines = {
+        name: {"file": "/m.py", "line": at, "phase": Phase.FORWARD}
+        for at, name in enumerate(times_us)
+    }
+    step = placed(replace(made, launches=replace(made.launches, scope=scope)), **lines)
+    found = judged(eager_beside_compiled.RULE, step).ranked
+    assert [(each.location.line, each.est_saving_ns) for each in found] == [
+        (0, 1100 * US),
+        (1, 600 * US),
+        (2, 400 * US),
+    ]
 
 
 def test_few_eager_ops_short_ones_and_those_of_an_eager_step_are_left_alone() -> None:

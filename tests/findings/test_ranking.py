@@ -20,7 +20,7 @@ from profiler_ext.findings import (
     find,
 )
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.ranking import judge, merge_ranks
+from profiler_ext.findings.ranking import GENERAL, judge, merge_ranks
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.records.recording import Recording
 from tests.analyses import gpu_step
@@ -56,6 +56,26 @@ def test_what_has_most_at_stake_stands_first_and_what_is_of_no_step_last():
         rule("large", candidate(300_000)),
     )
     assert [each.rule for each in judge(gpu_step(), rules).ranked] == ["large", "small", "once"]
+
+
+def test_what_general_rules_find_beside_their_largest_stands_behind_what_special_ones_do():
+    once = candidate(9_000_000_000, saving_per=SavingPer.PROCESS, total_ns=9_000_000_000)
+    unknown, general = candidate(0, saving_per=SavingPer.UNKNOWN), (90_000, 300_000, 60_000)
+    rules = (
+        rule("uncompiled", *(replace(candidate(ns), summary=f"{ns}") for ns in general)),
+        rule("special", candidate(40_000)),
+        rule("once", once),
+        rule("unknown", unknown),
+    )
+    findings = judge(gpu_step(), rules)
+    names = ["uncompiled", "special", "once", "unknown", "uncompiled", "uncompiled"]
+    assert [each.rule for each in findings.ranked] == names
+    assert [each.est_saving_ns for each in findings.ranked[-2:]] == [90_000, 60_000]
+    assert [each.rule for each in merge_ranks([findings]).ranked] == names
+
+
+def test_the_general_rules_are_those_that_take_the_rest():
+    assert {each.name for each in RULES if each.takes_rest} == GENERAL
 
 
 def test_below_the_floor_nothing_is_reported():

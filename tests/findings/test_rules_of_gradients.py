@@ -8,6 +8,7 @@ import pytest
 
 from profiler_ext.findings.ranking import judge
 from profiler_ext.findings.rules import (
+    contended_sum,
     dense_embedding_gradients,
     dtype_conversion,
     float64,
@@ -119,3 +120,24 @@ def test_float32_kernels_and_an_optimizers_scalars_are_none():
 def test_what_one_cause_counts_the_general_rules_leave_out():
     rules = (float64.RULE, dtype_conversion.RULE, uncompiled.RULE)
     assert [each.rule for each in judge(rotary(), rules).ranked] == ["float64"]
+
+
+def summed(added_us: int, *, reads: int = 1, op: str = "scatter_add_") -> Analysis:
+    """Steps that read rows by an index, and add their gradients by the same index."""
+    launches = [(_ELEMENTWISE, 40 * US, "aten::gather", Phase.FORWARD)] * reads
+    added = (_ELEMENTWISE, added_us * US, f"aten::{op}", Phase.BACKWARD)
+    line = {"file": "/model.py", "line": 5}
+    own = {"gather": line, op: line | {"phase": Phase.BACKWARD}}
+    return placed(made(*launches, added), **own)
+
+
+@pytest.mark.parametrize("op", ["scatter_add_", "index_add_"])
+def test_adding_that_takes_far_longer_than_reading_waits_for_itself(op: str):
+    found = only(contended_sum.RULE, summed(400, op=op))
+    assert (found.location.line, found.est_saving_ns) == (5, (400 - 3 * 40) * US)
+    assert found.evidence[-1].value == 10
+
+
+def test_adding_that_takes_about_as_long_or_of_other_values_is_none():
+    assert is_silent(contended_sum.RULE, summed(200))
+    assert is_silent(contended_sum.RULE, summed(400, reads=2))

@@ -140,6 +140,22 @@ def test_a_conversion_counts_where_the_line_asks_for_none() -> None:
         assert is_silent(dtype_conversion.RULE, placed(made, to={"code": code}))
 
 
+def test_the_conversions_of_another_large_line_are_a_finding_of_their_own() -> None:
+    script = Script()
+    for op, count in (("to", 3), ("_to_copy", 2), ("mul", 5)):
+        for _ in range(count):
+            script.launch("unrolled_elementwise_kernel", 400 * US, op=f"aten::{op}")
+    script.wait()
+    script.end_step()
+    codes = {"code": "y = self.up(x)", "file": "/m.py"}
+    made = placed(script.analysis(), to=codes | {"line": 3}, _to_copy=codes | {"line": 9})
+    found = judged(dtype_conversion.RULE, made).ranked
+    assert [(each.location.line, each.est_saving_ns) for each in found] == [
+        (3, 1200 * US),
+        (9, 800 * US),
+    ]
+
+
 def test_a_checkpoint_is_reported_by_the_library_calls_that_run_again() -> None:
     made = placed(step("nvjet_sm90_tst_128x64"), mm={"phase": Phase.RECOMPUTE})
     assert only(recompute.RULE, made).est_saving_ns == 800 * US

@@ -507,6 +507,7 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *("first_step", "float64", "graph_break", "growing_cache", "late_rank"),
         *("autograd_in_inference", "bias_before_norm", "indexing_gradient", "loss_scaling"),
         *("one_hot", "padded_batch", "repeated_heads", "strided_copy"),
+        *("contended_sum", "promoted_dtype", "shared_input", "written_out"),
         *("cpu_work", "rebuilt_constant", "unfolded_norm"),
         *("discarded_work", "frozen_network", "full_sort", "gathered_rows", "looping_op"),
         *("native_convolution", "pointwise_convolution", "repeated_backward", "repeated_call"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, launching
+from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, launching
 from profiler_ext.kineto import classify
 from profiler_ext.records import analysis, events
 from profiler_ext.records.provenance import GraphInstance
@@ -20,6 +20,8 @@ _CONVERTS = re.compile(
     r"aten::(_to_copy|to|_autocast_to_\w+)|(aten|prims)\.(_to_copy|convert_element_type)\..*"
 )
 _CONVERTING = "aten::_to_copy"
+_MAX_LINES = 3
+_MIN_LINE_FRACTION = 0.03
 # Of torch's copying kernels those that load one dtype and store another.
 _CONVERSION = re.compile(
     r"b?float16_copy_kernel|unrolled_elementwise_kernel<at::native::direct_copy_kernel"
@@ -36,7 +38,19 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     converts |= facts.named(is_conversion)
     converts &= facts.all_places(_is_implicit)
     launches = _without_mixed_precision(facts, np.flatnonzero(facts.in_steps(converts)))
-    return (_candidate(facts, launches),) if len(launches) else ()
+    large = list(_large_lines(facts, launches))
+    rest = np.setdiff1d(launches, np.concatenate([NO_ROWS, *large]))
+    return [_candidate(facts, own) for own in (*large, rest) if len(own)]
+
+
+def _large_lines(facts: Facts, launches: events.Ints) -> Iterator[events.Ints]:
+    """Yield the conversions of the lines that have most of them, each with a finding."""
+    lines = list(launches_by_line(facts, launches))
+    taken = [facts.median_per_step(own, facts.removal_saving_ns(own)) for own in lines]
+    order = sorted(range(len(lines)), key=lambda at: -taken[at])
+    for at in order[1:_MAX_LINES]:  # the largest is the place of all the others
+        if taken[at] >= _MIN_LINE_FRACTION * facts.training.step_ns:
+            yield lines[at]
 
 
 def _without_mixed_precision(facts: Facts, rows: events.Ints) -> events.Ints:
@@ -114,7 +128,8 @@ RULE = Rule(
     name="dtype_conversion",
     title="Implicit dtype-cast kernels",
     means="Launches that only convert from one dtype to another, at lines without `.to()`, "
-    "`.float()` or `dtype=`.",
+    "`.float()` or `dtype=`. The two lines next to the largest have findings of their own from 3% "
+    "of the step.",
     because="Under autocast each forward casts the parameters of its matrix products again, and "
     "each backward casts their gradients back. Mixed dtypes in one expression are promoted. Casts "
     "of a compiled training step's parameters and gradients, once a step, are mixed precision "

@@ -27,6 +27,7 @@ from profiler_ext.records.vocabulary import Scope
 
 _MIN_LAUNCHES = 3
 _MIN_STEP_FRACTION = 0.03
+_MAX_APART = 3  # more findings of lines would hide what else is found
 _REMEDY = (
     "torch.compile a function that runs the model and the loss, so that these lines are fused too"
 )
@@ -42,7 +43,10 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     lines = [
         own for own in launches_by_line(facts, eager_kernels(facts)) if _is_significant(facts, own)
     ]
-    return (*([_candidate(facts, lines)] if lines else []), *late)
+    lines.sort(key=lambda own: -facts.median_per_step(own, facts.critical_ns(own)))
+    # What is small stands with the largest, at whose line it says the same
+    parts = [[*lines[:1], *lines[_MAX_APART:]], *([own] for own in lines[1:_MAX_APART])]
+    return (*(_candidate(facts, own) for own in parts if own), *late)
 
 
 def _complex(facts: Facts) -> Iterator[rule.Candidate]:
@@ -102,8 +106,9 @@ RULE = rule.Rule(
     title="Eager ops outside compiled graphs",
     means="At least a quarter of a step runs in compiled graphs, and outside of them three or "
     "more of torch's own kernels of one line, forward and backward, are on the critical path for "
-    "3% of the step. Or 16 or more of these kernels are not, and the step waits for their "
-    "launches. Or a compiled graph itself calls eager kernels, for complex numbers.",
+    "3% of the step; the three largest lines have a finding each. Or 16 or more of these kernels "
+    "are not, and the step waits for their launches. Or a compiled graph itself calls eager "
+    "kernels, for complex numbers.",
     because="An eager op reads its operands from memory and writes its result there for the next "
     "op to read. Compiled, a chain of them becomes one kernel that reads and writes once. Most "
     "often it is the loss, because logits have one value for each token and word. The compiler "

@@ -13,9 +13,14 @@ from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.vocabulary import Scope
 
-_SORTS = re.compile(r"aten::(arg|msort)?sort$")
+_SORTS = re.compile(r"aten::(?:(?:arg|m)?sort|randperm)$")
+_MAKERS = frozenset({"sort", "argsort", "msort", "randperm"})
+_PERMUTES = "aten::randperm"
 # What a selection of few needs, of a sort's passes over all values
 _SAVING = 2 / 3
+
+_SELECT = "torch.topk(x, k), with largest=False for the smallest"
+_DRAW = "torch.randint(n, (k,)), if a number may be drawn twice; it draws no more than k"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -36,12 +41,14 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
             and each.line is not None
             and each.code
         }
-        if place.line in first_values_of(codes, frozenset({"sort", "argsort"})):
+        if place.line in first_values_of(codes, _MAKERS):
+            is_drawn = place.aten_op == _PERMUTES
             yield Candidate(
-                summary="all values are sorted, and the first of them are read",
+                summary=f"all values are {'permuted' if is_drawn else 'sorted'}, and the first of "
+                "them are read",
                 est_saving_ns=int(_SAVING * facts.removed_per_step_ns(own)),
                 confidence=Confidence.ESTIMATED,
-                remedy="torch.topk(x, k), with largest=False for the smallest",
+                remedy=_DRAW if is_drawn else _SELECT,
                 location=location_of(place),
                 evidence=count_and_time(facts, own),
                 launches=own,
@@ -51,11 +58,14 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
 RULE = Rule(
     name="full_sort",
     title="Sorts of which only the first values are read",
-    means="A line sorts (`sort`, `argsort`), and by the text of it or of a later line of the "
-    "function only the first values are read: `[..., :k]`.",
+    means="A line sorts (`sort`, `argsort`) or permutes (`randperm`), and by the text of it and of "
+    "later lines of the function only the first or last values are read: `[..., :k]`, `[-k:]`, "
+    "`[:, 0]`.",
     because="A sort passes several times over all values and their indices, and writes all of "
-    "them. Selecting the largest few reads the values a few times and writes those.",
-    remedy="`torch.topk(x, k)`; `largest=False` for nearest neighbours, `max` or `min` for one.",
+    "them, and a permutation is the order of random numbers that are sorted. Selecting the "
+    "largest few reads the values a few times and writes those.",
+    remedy="`torch.topk(x, k)`; `largest=False` for nearest neighbours, `max` or `min` for one. "
+    "`torch.randint` in place of the first of a permutation, where a few may repeat.",
     saving="Two thirds of how much shorter the step would be without the sort.",
     judge=_judge,
 )

@@ -18,6 +18,11 @@ _ONE_HOT = "aten::one_hot"
 _LOSS = "aten::cross_entropy_loss"
 # What a loss does with probabilities in place of classes, and the gradient of that
 _WEIGHS = frozenset({"aten::mul", "aten::sum", "aten::neg", "aten::div"})
+# By hand: a row of an identity matrix for each class, or a number that is scattered into zeros
+_OF_IDENTITY = re.compile(r"\beye\([^()]*\)\s*\[|\beye\([^()]*\)\.index_select\(")
+_SCATTERS = re.compile(r"(?P<into>[\w.]*)(?:\([^()]*\))?\.scatter_?\(")
+_NAMED = re.compile(r"one_?hot|target|label|true_?dist|smooth|\bclass", re.IGNORECASE)
+_FILLS = re.compile(r"\bzeros|\bfull|\.fill_\(|\.zero_\(")
 _MULTIPLIES = re.compile(r"\b(?:add|b|badd)?b?mm\b")
 _REMEDY = (
     "the classes themselves: F.cross_entropy(logits, classes), F.embedding(classes, weight) in "
@@ -30,9 +35,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU")
     is_there = facts.launches.scope.where(Scope.EAGER) & (facts.main_place >= 0)
     eager = np.flatnonzero(facts.in_steps(is_there))
-    made = [own for own in launches_by_line(facts, eager) if _is_made(facts, own)]
+    lines = list(launches_by_line(facts, eager))
+    made = [own for own in lines if _is_made(facts, own)]
     if not made:
         return ()
+    made += [own for own in lines if any(_is_filled(facts, own, each) for each in made)]
     functions = {(place.file, place.function) for place in (facts.place(own[0]) for own in made)}
     weighed = [
         own[facts.of_op(_WEIGHS.__contains__)[own]]
@@ -70,7 +77,24 @@ def _ops(facts: Facts, launches: Ints) -> set[str | None]:
 
 
 def _is_made(facts: Facts, of_line: Ints) -> bool:
-    return _ONE_HOT in _ops(facts, of_line)
+    ops, code = _ops(facts, of_line), facts.place(int(of_line[0])).code or ""
+    is_scattered = bool(ops & {"aten::scatter_", "aten::scatter"}) and _SCATTERS.search(code)
+    return (
+        _ONE_HOT in ops
+        or bool(is_scattered and _NAMED.search(code))
+        or bool(ops & {"aten::index", "aten::index_select"} and _OF_IDENTITY.search(code))
+    )
+
+
+def _is_filled(facts: Facts, of_line: Ints, made: Ints) -> bool:
+    """Tell whether a line fills what another one scatters into, by their text."""
+    place, other = facts.place(int(of_line[0])), facts.place(int(made[0]))
+    found = _SCATTERS.search(other.code or "")
+    if found is None or (place.file, place.function) != (other.file, other.function):
+        return False
+    code, name = place.code or "", re.escape(found["into"])
+    is_of_name = bool(name) and re.search(rf"(?<![\w.]){name}(?:\s*=|\.)", code) is not None
+    return is_of_name and _FILLS.search(code) is not None
 
 
 def _is_weighing(
@@ -85,12 +109,16 @@ def _is_weighing(
 RULE = Rule(
     name="one_hot",
     title="Classes as one-hot rows",
-    means="A line calls `F.one_hot`, eagerly, and fills a row of zeros for each class number.",
+    means="A line calls `F.one_hot`, eagerly, and fills a row of zeros for each class number. Or "
+    "it indexes an identity matrix (`torch.eye(n)[labels]`), or scatters a number into a filled "
+    "tensor, and its text names labels, targets or one-hot rows.",
     because="With a vocabulary of 50,000 words each number becomes 50,000 numbers of 64 bits, "
-    "which are then converted, multiplied and summed, to pick one.",
+    "which are then converted, multiplied and summed, to pick one. So does label smoothing by "
+    "hand.",
     remedy="Give the class numbers to what reads them: `F.cross_entropy` takes them as targets, "
-    "`F.embedding` replaces a product with one-hot rows, `gather` picks one number of each row.",
-    saving="Time of the launches at lines with `F.one_hot`, and of the products and sums with "
+    "`F.embedding` replaces a product with one-hot rows, `gather` picks one number of each row. "
+    "`F.cross_entropy(..., label_smoothing=0.1)` smooths without them.",
+    saving="Time of the launches at these lines, and of the products and sums with "
     "which a cross entropy of the same function weighs by probabilities. Where products read the "
     "rows, also of the lines of the function that make their operand of them, by their text; "
     "moving rows by index takes about as long as the products. An upper bound where neither reads "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from profiler_ext.findings.constants import WEIGHTS
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.launch_groups import candidates_of
@@ -13,14 +14,16 @@ _REMEDY = (
     "compute it once and keep it (register_buffer with persistent=False), or before the layers; "
     "again only if its size changes"
 )
+_ONCE = "compute it once after loading, and keep the result in place of what it is made of"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     def texts(group: LaunchGroup) -> tuple[str, str]:
         launches = facts.launches_per_step(group.launches)
         times = f"{group.count:,} times" if group.count > 1 else "once"
-        made = f"the same tensor is computed {times} a step ({launches:,} launches)"
-        return made, _REMEDY
+        what = "weights alone are computed with" if group.what else "the same tensor is computed"
+        remedy = _ONCE if group.what == WEIGHTS else _REMEDY
+        return f"{what} {times} a step ({launches:,} launches)", remedy
 
     return candidates_of(facts, Kind.CONSTANTS, texts)
 
@@ -34,8 +37,9 @@ RULE = Rule(
     "own. Or what a function returns of attributes of `self`, in training and several times a "
     "step, or of what one line gives to four layers or more and never assigns "
     "(`x = layer(x, mask)`). Autograd differentiates none of it, and nothing in it is drawn at "
-    "random. Or several modules each make a block mask for `flex_attention`, with torch's "
-    "`create_block_mask`.",
+    "random. Or, where nothing is trained, lines of a module compute with learned attributes of "
+    "`self` alone, by their names (`self.weight.float() * self.scale`). Or several modules each "
+    "make a block mask for `flex_attention`, with torch's `create_block_mask`.",
     because="Each call launches a kernel for each op, although the result is the same in each "
     "layer and each step. `create_block_mask` looks at each pair of a query and a key, and sorts.",
     remedy="A buffer of the module (`register_buffer(..., persistent=False)`), or a cache by size. "

@@ -7,12 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
+from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.code_of_lines import equal_calls, independent_calls
+from profiler_ext.findings.code_of_lines import (
+    equal_calls,
+    independent_calls,
+    is_independent,
+    is_mapped,
+)
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, Location
+from profiler_ext.findings.groups import OUTSIDE_BACKWARD
 from profiler_ext.findings.lines_of_functions import functions_of, is_of_module, launches_under
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
@@ -37,7 +44,55 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU, which waits for no launch")
     if facts.replay is None:
         return ()
-    return tuple(_candidate(facts, each) for each in _calls(facts))
+    return tuple(_candidate(facts, each) for each in (*_calls(facts), *_loops(facts)))
+
+
+def _loops(facts: Facts) -> Iterator[_Calls]:
+    """Yield the lines that call a model again and again in a loop, once for each part."""
+    found: list[_Calls] = []
+    for function, codes in functions_of(facts).items():
+        every = {line: launches_under(facts, function, line) for line in codes}
+        rounds = {line: _rounds(facts, own) for line, own in every.items() if len(own)}
+        for line, count in rounds.items():
+            # Where all of a function's lines run as often, the loop is around the function
+            is_loop = count > 1 and any(2 * each <= count for each in rounds.values())
+            own, code = _of_modules(facts, every[line]), codes[line]
+            if not is_loop or not (is_mapped(code) or is_independent(code, is_joined=True)):
+                continue
+            is_long = facts.launches_per_step(own) >= _MIN_LAUNCHES * count
+            if is_long and _is_before_backward(facts, own):
+                found.append(_Calls(Location(function[0], line, codes[line]), own, count))
+    for each in found:
+        others = (other.launches for other in found if other is not each)
+        if not any(np.isin(each.launches, own).all() for own in others):
+            yield each
+
+
+def _rounds(facts: Facts, launches: Ints) -> int:
+    """Return how often a step comes to the usual place of a forward."""
+    forward = launches[facts.launches.phase.where(*OUTSIDE_BACKWARD)[launches]]
+    counts = np.unique(facts.main_place[forward], return_counts=True)[1]
+    return median_low(counts.tolist()) // len(facts.analysis.steps) if len(counts) else 0
+
+
+def _of_modules(facts: Facts, launches: Ints) -> Ints:
+    """Return those launches that are of modules; what a loop joins is not."""
+    is_of_module = [place.module is not None for place in facts.analysis.places]
+    own: Ints = launches[np.array([*is_of_module, False], np.bool_)[facts.main_place[launches]]]
+    return own
+
+
+def _is_before_backward(facts: Facts, launches: Ints) -> bool:
+    """Tell whether the backward begins after all calls; else a step accumulates gradients."""
+    table = facts.launches
+    is_behind = table.phase.where(Phase.BACKWARD, Phase.RECOMPUTE)[launches]
+    for step in np.unique(table.step[launches].filled(-1)).tolist():
+        is_own = table.step[launches].filled(-1) == step
+        forward, backward = launches[is_own & ~is_behind], launches[is_own & is_behind]
+        ends_ns = table.start_ns[forward].max(initial=0)
+        if len(backward) and int(table.start_ns[backward].min()) < int(ends_ns):
+            return False
+    return True
 
 
 def _calls(facts: Facts) -> Iterator[_Calls]:
@@ -94,7 +149,9 @@ def _candidate(facts: Facts, calls: _Calls) -> Candidate:
         summary=f"the same model is called {calls.count} times, for parts of one batch",
         est_saving_ns=saved_ns,
         confidence=Confidence.ESTIMATED,
-        remedy="one call of torch.cat((a, b)), then chunk(2) of its result",
+        remedy="one call of torch.cat((a, b)), then chunk(2) of its result"
+        if calls.count == 2
+        else "one call of torch.stack or torch.cat of all parts, padded to one size",
         location=calls.where,
         evidence=(*count_and_time(facts, own), Figure("calls", calls.count)),
         # Its kernels all stay but for the short ones: what else they lose other rules say
@@ -108,7 +165,9 @@ RULE = Rule(
     title="A model that is called for each part of a batch",
     means="Lines of a function call the same model, by their text none with what another "
     "returned, and the calls run the same kernels: with and without a condition (classifier-free "
-    "guidance), for two views or for real and generated samples.",
+    "guidance), for two views or for real and generated samples. Or one line calls a model in a "
+    "loop whose rounds do not need each other, by its text: a comprehension, or results that are "
+    "appended, added up or written at an index.",
     because="Each call launches all kernels again. Where the step waits for the CPU, two calls on "
     "half a batch cost twice one call on the whole, and so do kernels too short to fill the "
     "device.",

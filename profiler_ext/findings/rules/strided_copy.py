@@ -24,6 +24,12 @@ _NEEDED = re.compile(r"(contiguous|clone)\([^()]*\)\s*\.(view|reshape|flatten|un
 _TRANSPOSED = re.compile(
     r"(\.t\(\)|\.m?T\b|\.adjoint\(\)|weight\.transpose\([^()]*\))\.contiguous\("
 )
+# Attention takes four dimensions; heads that are merged with the batch have to be copied for it
+_MERGES = re.compile(
+    r"\(\s*(?:b\w*\s+(?:h|heads)|(?:h|heads)\s+b\w*)\s*\)|"
+    r"reshape\(\s*-?\w[\w.]*\s*\*\s*(?:self\.)?(?:\w*heads|n_?heads?|nh|h)\b",
+    re.IGNORECASE,
+)
 _ATTENDS = re.compile(r"attention")
 _MULTIPLIES = re.compile(r"\b(add|b|badd)?b?mm\b")
 _NORMALISES = re.compile(r"aten::(native_)?(layer|group)_norm(_backward)?$")
@@ -34,8 +40,8 @@ _POINTWISE = re.compile(
 )
 _ATTENTION, _PRODUCT, _POINT = "attention", "a matrix product", "a pointwise op"
 _REMEDY = {
-    _ATTENTION: "leave .contiguous() out: scaled_dot_product_attention reads queries, keys and "
-    "values by their strides",
+    _ATTENTION: "leave .contiguous() out, and heads in a dimension of their own: "
+    "scaled_dot_product_attention reads queries, keys and values by their strides",
     _PRODUCT: "leave .contiguous() out: products read a transposed operand by its strides, as "
     "F.linear does",
     _POINT: "leave the copy out: shapes with ones (unsqueeze, expand) broadcast in pointwise ops",
@@ -88,7 +94,13 @@ def _is_asked(place: Place) -> bool:
         return False
     is_copy = _CONTIGUOUS.match(place.aten_op or "") is not None
     is_asked = is_copy and bool(_CODE.search(code)) and not _NEEDED.search(code)
+    is_asked |= _GRADIENT.match(place.aten_op or "") is not None and _is_merging(place)
     return is_asked or _BROADCASTS.match(place.aten_op or "") is not None
+
+
+def _is_merging(place: Place) -> bool:
+    """Tell whether a line merges the heads of attention with the batch, by its text."""
+    return _MERGES.search(place.code or "") is not None
 
 
 def _reader(facts: Facts, copies: Ints) -> str | None:
@@ -102,6 +114,8 @@ def _reader(facts: Facts, copies: Ints) -> str | None:
     if ops and all(map(_ATTENDS.search, ops)):
         return _ATTENTION
     place = facts.place(int(copies[0]))
+    if _is_merging(place):
+        return None
     is_broadcast = bool(_BROADCASTS.match(place.aten_op or "") or _EXPANDS.search(place.code or ""))
     if ops and is_broadcast and all(map(_POINTWISE.match, ops)):
         return _POINT
@@ -157,11 +171,12 @@ def _candidate(facts: Facts, copies: Ints, reader: str) -> Candidate:
 RULE = Rule(
     name="strided_copy",
     title="Copies of what is read by its strides",
-    means="A line calls `.contiguous()` or `.clone()` on a view, which copies it, and what reads "
-    "the copies next is `scaled_dot_product_attention`, or a matrix product whose operand the line "
-    "transposes. Or a line repeats a tensor (`repeat`, `expand().contiguous()`), and a pointwise "
-    "op reads it next. Or two or more layer or group norms copy what they normalise, because it is "
-    "strided.",
+    means="A line calls `.contiguous()` or `.clone()` on a view, which copies it, or merges heads "
+    "with the batch (`(b h) n d`), and what reads the copies next is "
+    "`scaled_dot_product_attention`. Or what reads a contiguous copy is a matrix product whose "
+    "operand the line transposes. Or a line repeats a tensor (`repeat`, `expand().contiguous()`), "
+    "and a pointwise op reads it next. Or two or more layer or group norms copy what they "
+    "normalise, because it is strided.",
     because="Kernels of attention and of matrix products read their operands by strides: a "
     "transposed view costs them nothing. The copy reads and writes the tensor once more, and in "
     "training so does that of its gradient, which gets the copy's layout. Pointwise ops broadcast. "

@@ -27,6 +27,7 @@ _MAX_GAP = 8  # lines without a launch within a function
 _MIN_STEP_FRACTION = 0.1
 # A function whose kernels in a row lose so much of the step has a finding of its own
 _MIN_CHAIN_FRACTION = 0.05
+_MAX_APART = 3  # more of them would hide what else is found
 _LOSS = re.compile(r"log_softmax|nll_loss")
 _COPIES = "Memcpy DtoD (Device -> Device)"
 _COMPILE = "torch.compile the model with the loss, to fuse the pointwise ops between the matmuls"
@@ -48,8 +49,11 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
         return ()
     chains = list(_chains(facts, launches, paced_ns))
     rest = np.setdiff1d(launches, np.concatenate([rule.NO_ROWS, *(own for own, _ in chains)]))
+    apart = list(_apart(facts, rest, paced_ns))
+    rest = np.setdiff1d(rest, np.concatenate([rule.NO_ROWS, *(own for own, _ in apart)]))
     rest_ns = facts.median_per_step(rest, paced_ns[rest])
     result = [_candidate(facts, own, saved, _COMPILE_FUNCTION) for own, saved in chains]
+    result += [_candidate(facts, own, saved, _COMPILE) for own, saved in apart]
     if len(rest):
         saved = (int(FUSION_SAVING * rest_ns), rest_ns)
         result.append(_candidate(facts, rest, saved, _COMPILE))
@@ -71,6 +75,22 @@ def _chains(facts: Facts, launches: Ints, paced_ns: Ints) -> Iterator[tuple[Ints
         # Norms, residuals and activations of any eager model lose as much as that
         if is_large and own_ns > FUSION_SAVING * spent_ns:
             yield own, (own_ns, spent_ns)
+
+
+def _apart(facts: Facts, launches: Ints, paced_ns: Ints) -> Iterator[tuple[Ints, tuple[int, int]]]:
+    """Yield the launches of the largest functions of the rest, each with a line of its own."""
+    functions: dict[_Function, list[int]] = {}
+    for row in launches.tolist():
+        functions.setdefault(_function(facts, row), []).append(row)
+    times: list[tuple[int, Ints]] = []
+    for rows in functions.values():
+        own = np.array(rows, np.int64)
+        times.append((facts.median_per_step(own, paced_ns[own]), own))
+    times.sort(key=lambda each: -each[0])
+    for spent_ns, own in times[:_MAX_APART]:
+        saved_ns = int(FUSION_SAVING * spent_ns)
+        if saved_ns >= _MIN_CHAIN_FRACTION * facts.training.step_ns:
+            yield own, (saved_ns, spent_ns)
 
 
 def _saved_ns(facts: Facts, run: Ints, paced_ns: Ints) -> Ints:
@@ -164,6 +184,7 @@ RULE = rule.Rule(
     saving="Three fifths of the time of these kernels on the critical path: norms, activations, "
     "residuals, casts. A function that loses more than that part, and a twentieth of the step, has "
     "a finding of its own: of kernels that run in a row all but the longest, of a loss two thirds. "
+    "So have the three largest of the other functions, if they lose a twentieth of the step. "
     "Matrix products, convolutions, attention and the optimizer are not included, nor what "
     "compiled code calls as it is: FFTs and kernels of complex numbers, sorts, sums by index.",
     judge=_judge,

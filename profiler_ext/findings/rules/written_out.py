@@ -1,0 +1,221 @@
+"""The rule for norms, activations and softmaxes that are written out in several ops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from profiler_ext.findings.autograd_nodes import backward_of
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, count_and_time
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase, Scope
+
+_NATIVE = re.compile(r"at::native::|softmax_warp")
+_OWN = re.compile(r"aten::(\w+?)_?$")
+_COPIES = frozenset({"copy", "_to_copy", "clone", "fill"})
+# Another spelling of the same
+_ALIKE: Final = {
+    "square": "pow",
+    "multiply": "mul",
+    "true_divide": "div",
+    "subtract": "sub",
+    "var_mean": "var",
+    "std_mean": "std",
+    "max": "amax",
+    "special_erf": "erf",
+}
+_RMS: Final = "an RMS norm"
+_FUSED_RMS = (2, 9)  # before that torch computes ``F.rms_norm`` step by step, too
+# A fused norm's backward has a kernel for the input's gradient, and one for the weight's
+_OF_NORM: Final = frozenset({"norm", "rms"})
+# What runs in a row, in the names of ops, and the op of torch that computes the same
+_WRITTEN: Final = (
+    (
+        r"mean sub (?:(?:mean|sub) )?(?:(?:pow|mul) mean|std|var)(?: sub)?"
+        r"(?: add)?(?: rsqrt| sqrt)?(?: add)?(?: sub)? (?:div|mul)",
+        "a norm",
+        "norm",
+    ),
+    (
+        r"(?:mean (?:var|std)|(?:var|std)(?: mean)?) (?:sub (?:mul )?(?:add )?(?:r?sqrt )?|"
+        r"(?:add )?r?sqrt sub |add sub )(?:div|mul)",
+        "a norm",
+        "norm",
+    ),
+    (r"(?:pow|mul) mean (?:add )?r?sqrt(?: reciprocal)? (?:mul|div)", _RMS, "rms"),
+    (r"(?:pow|mul)(?: mul)* add(?: mul)* tanh add(?: mul)+", "GELU", "gelu_tanh"),
+    (r"(?:div|mul) erf add(?: mul)+", "GELU", "gelu"),
+    (r"softplus tanh mul", "Mish", "mish"),
+    (r"(?:amax sub )?exp sum div", "a softmax", "softmax"),
+    (r"_?softmax (?:add )?log", "a log softmax", "log_softmax"),
+    (r"rsub mul mul add", "an interpolation", "lerp"),
+)
+_PATTERNS: Final = tuple((re.compile(rf"\b{text}\b"), what, by) for text, what, by in _WRITTEN)
+# The gate of a linear unit is another tensor, so that only the text of a line tells
+_GATED = re.compile(r"\bsigmoid mul\b")
+_OPERAND = r"(?P<x>[A-Za-z_][\w.]*)"
+_SWISH = re.compile(
+    rf"{_OPERAND}\s*\*\s*(?:\w+\.)*sigmoid\(\s*(?P=x)\s*\)|"
+    rf"{_OPERAND.replace('<x>', '<y>')}\s*\*\s*(?P=y)\.sigmoid\(\)|"
+    rf"(?:\w+\.)*sigmoid\(\s*{_OPERAND.replace('<x>', '<z>')}\s*\)\s*\*\s*(?P=z)\b(?![.\[(])"
+)
+_REMEDIES: Final = {
+    "norm": "F.layer_norm, F.group_norm or F.batch_norm: one kernel",
+    "rms": "F.rms_norm(x, shape, weight): one kernel",
+    "gelu": "F.gelu(x): one kernel",
+    "gelu_tanh": "F.gelu(x, approximate='tanh'): one kernel",
+    "mish": "F.mish(x): one kernel",
+    "silu": "F.silu(x): one kernel",
+    "softmax": "torch.softmax(x, dim): one kernel",
+    "log_softmax": "F.log_softmax(x, dim), or F.cross_entropy of x",
+    "lerp": "torch.lerp(a, b, weight): one kernel",
+}
+_Match = tuple[str, str, Ints]  # what is written out, its remedy, and the launches of it
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    if not facts.on_device:
+        return CannotJudge("the launches ran on the CPU")
+    return _candidates(facts)
+
+
+def _candidates(facts: Facts) -> Iterator[Candidate]:
+    phase = facts.launches.phase
+    behind = np.flatnonzero(facts.in_steps(phase.where(Phase.BACKWARD)))
+    behind = behind[facts.named(_is_native)[behind]]
+    found: dict[tuple[str | None, str | None, str], list[_Match]] = {}
+    for run in _runs(facts):
+        for each in _matches(facts, run):
+            place = facts.place(int(each[2][0]))
+            found.setdefault((place.file, place.function, each[0]), []).append(each)
+    for (_, _, what), matches in found.items():
+        if what == _RMS and not _has_rms_norm(facts):
+            continue
+        forward = [rows for *_, rows in matches]
+        gradients = [_gradients(facts, rows, behind) for rows in forward]
+        every = np.unique(np.concatenate([*forward, *gradients]))
+        count = 2 if matches[0][1] in _OF_NORM else 1
+        gone = [_without_longest(facts, own, 1) for own in forward]
+        gone += [_without_longest(facts, own, count) for own in gradients]
+        rows = np.unique(np.concatenate(gone))
+        saved_ns = facts.median_per_step(rows, facts.removal_saving_ns(rows))
+        ops = " ".join(_op(facts, row) for row in forward[0].tolist())
+        yield Candidate(
+            summary=f"{what} is written out in several ops",
+            est_saving_ns=saved_ns,
+            confidence=Confidence.ESTIMATED,
+            remedy=_REMEDIES[matches[0][1]],
+            location=location_of(facts.place(facts.longest(np.concatenate(forward)))),
+            evidence=(
+                *count_and_time(facts, every),
+                Figure("ops", ops, FigureUnit.TEXT),
+                Figure("times a step", len(matches) // len(facts.analysis.steps)),
+            ),
+            launches=every,
+        )
+
+
+def _gradients(facts: Facts, forward: Ints, behind: Ints) -> Ints:
+    calls = np.unique(facts.called_ops(forward))
+    calls = calls[calls >= 0]
+    return backward_of(facts, calls, behind) if len(calls) and len(behind) else NO_ROWS
+
+
+def _without_longest(facts: Facts, rows: Ints, count: int) -> Ints:
+    """Return the launches that fewer kernels would replace, but for the longest ones."""
+    return rows[np.argsort(facts.launches.duration_ns[rows], kind="stable")][
+        : max(len(rows) - count, 0)
+    ]
+
+
+def _has_rms_norm(facts: Facts) -> bool:
+    version = re.match(r"(\d+)\.(\d+)", facts.analysis.recording.settings.torch_version or "")
+    return version is None or (int(version[1]), int(version[2])) >= _FUSED_RMS
+
+
+def _matches(facts: Facts, run: Ints) -> Iterator[_Match]:
+    """Yield what a run of launches writes out, of several patterns the first that is there."""
+    names = [_op(facts, row) for row in run.tolist()]
+    kept = [at for at, name in enumerate(names) if name not in _COPIES]
+    text, begins = "", {}
+    for at in kept:
+        begins[len(text)] = at
+        text += f"{names[at]} "
+    starts = sorted(begins)
+    taken = np.zeros(len(run), np.bool_)
+
+    def rows_of(match: re.Match[str]) -> Ints:
+        inside = [begins[each] for each in starts if match.start() <= each < match.end()]
+        first, last = inside[0], inside[-1] + 1
+        if taken[first:last].any():
+            return NO_ROWS
+        taken[first:last] = True
+        return run[first:last]
+
+    for pattern, what, remedy in _PATTERNS:
+        for match in pattern.finditer(text):
+            rows = rows_of(match)
+            if len(rows):
+                yield what, remedy, rows
+    for match in _GATED.finditer(text):
+        code = facts.place(int(run[begins[match.start()]])).code or ""
+        if _SWISH.search(code):
+            rows = rows_of(match)
+            if len(rows):
+                yield "SiLU", "silu", rows
+
+
+def _is_native(name: str) -> bool:
+    return _NATIVE.search(name) is not None
+
+
+def _op(facts: Facts, row: int) -> str:
+    found = _OWN.match(facts.innermost_op(row))
+    name = found[1] if found else ""
+    return _ALIKE.get(name, name)
+
+
+def _runs(facts: Facts) -> Iterator[Ints]:
+    """Yield the launches of torch's ops in a forward that run in a row, of one function each."""
+    table = facts.launches
+    is_own = table.scope.where(Scope.EAGER) & table.phase.where(Phase.FORWARD)
+    is_own &= facts.named(_is_native) & (facts.main_place >= 0)
+    is_own = facts.in_steps(is_own)
+    order = np.lexsort((table.start_ns, table.stream.filled(-1), table.device))
+    run: list[int] = []
+    before = None
+    for row in order.tolist():
+        place = facts.place(row) if is_own[row] else None
+        here = None
+        if place is not None and place.line is not None:
+            here = (place.file, place.function, place.module, table.step[row])
+        if run and here != before:
+            yield np.array(run, np.int64)
+            run = []
+        before = here
+        if here is not None:
+            run.append(row)
+    if run:
+        yield np.array(run, np.int64)
+
+
+RULE = Rule(
+    name="written_out",
+    title="Ops of torch that are written out",
+    means="Eager kernels of one function run in a row, in the order in which a norm, GELU, SiLU, "
+    "Mish, a softmax or an interpolation is computed step by step: a product, a mean, a "
+    "reciprocal root and a product, for example.",
+    because="Each op reads what the one before wrote to memory, and the backward has an op for "
+    "each, too. Torch has one op with one kernel for all of it.",
+    remedy="`F.rms_norm`, `F.layer_norm`, `F.gelu`, `F.silu`, `torch.softmax`, `F.log_softmax`, "
+    "`torch.lerp`. `torch.compile` fuses what is written out as well. Torch's norms round once, "
+    "and not after each op, so that results may differ in the last bits.",
+    saving="Time of all of these kernels but the longest of each forward and each backward, or of "
+    "launching them if the CPU is behind: one kernel moves about as much as the longest.",
+    judge=_judge,
+)

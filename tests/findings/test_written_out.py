@@ -1,0 +1,104 @@
+"""Norms, activations and softmaxes that are written out: by the order of their ops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiler_ext.findings.rules import written_out
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Scope
+from tests.findings.stepping import US, at, forward, is_silent, made, only
+from tests.handmade import interned
+
+PRODUCT = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
+
+
+def written(ops: str, code: str = "", **lines: int) -> Analysis:
+    """Three steps of ops in a row, between two products."""
+    names = ops.split()
+    places = {name: at(lines.get(name, 7), code=code, module="block") for name in names}
+    product = forward("mm", PRODUCT)
+    return made(product, *map(forward, names), product, mm=at(3), **places)
+
+
+@pytest.mark.parametrize(
+    ("ops", "what", "launches"),
+    [
+        ("pow mean add rsqrt mul mul", "an RMS norm", 5),
+        ("copy_ pow mean add rsqrt mul copy_ mul", "an RMS norm", 5),
+        ("mul mean add sqrt div mul", "an RMS norm", 5),
+        ("mean sub pow mean add sqrt div mul add", "a norm", 7),
+        ("mean sub pow mean sub add sqrt div mul add", "a norm", 8),
+        ("mean std sub mul add div add", "a norm", 6),
+        ("mean var sub add rsqrt mul mul", "a norm", 6),
+        ("var_mean sub add sqrt div", "a norm", 5),
+        ("mul pow mul add mul tanh add mul", "GELU", 7),
+        ("mul mul mul mul add mul tanh add mul", "GELU", 9),
+        ("mul div erf add mul", "GELU", 4),
+        ("softplus tanh mul", "Mish", 3),
+        ("max sub exp sum div", "a softmax", 5),
+        ("_softmax add log", "a log softmax", 3),
+        ("sigmoid rsub mul mul add", "an interpolation", 4),
+    ],
+)
+def test_what_torch_has_an_op_for_loses_all_but_one_of_its_kernels(
+    ops: str, what: str, launches: int
+) -> None:
+    found = only(written_out.RULE, written(ops))
+    assert found.summary == f"{what} is written out in several ops"
+    assert (found.location.line, found.est_saving_ns) == (7, (launches - 1) * 300 * US)
+    assert found.evidence[0].value == launches
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        "sub pow mean",  # a squared error
+        "sigmoid mul",  # a gate
+        "tanh mul",
+        "exp mul sum div",  # weighted before it is summed
+        "native_layer_norm gelu mul add",
+        "mean sub div",  # relative to a mean
+    ],
+)
+def test_other_ops_in_a_row_are_none(ops: str) -> None:
+    assert is_silent(written_out.RULE, written(ops))
+
+
+@pytest.mark.parametrize(
+    ("code", "is_swish"),
+    [
+        ("return x * torch.sigmoid(x)", True),
+        ("y = torch.sigmoid(x) * x", True),
+        ("y = x * x.sigmoid()", True),
+        ("y = up * torch.sigmoid(gate)", False),
+        ("y = torch.sigmoid(x) * x.mean()", False),
+    ],
+)
+def test_a_sigmoid_gates_its_own_operand_by_the_text_of_the_line(code: str, is_swish: bool) -> None:
+    step = written("sigmoid mul", code)
+    if is_swish:
+        assert only(written_out.RULE, step).remedy.startswith("F.silu")
+    else:
+        assert is_silent(written_out.RULE, step)
+
+
+def test_ops_with_a_product_in_between_or_in_compiled_code_are_none() -> None:
+    norm = [forward(op) for op in ("pow", "mean", "add")]
+    rest = [forward(op) for op in ("rsqrt", "mul")]
+    places = {op: at(7) for op in ("pow", "mean", "add", "rsqrt", "mul")} | {"mm": at(3)}
+    assert is_silent(written_out.RULE, made(*norm, forward("mm", PRODUCT), *rest, **places))
+    step = made(*norm, *rest, **places)
+    assert only(written_out.RULE, step).evidence[0].value == 5
+    compiled = interned([Scope.COMPILED.value] * len(step.launches))
+    step = replace(step, launches=replace(step.launches, scope=compiled))
+    assert is_silent(written_out.RULE, step)
+
+
+def test_an_rms_norm_is_one_kernel_since_a_version_of_torch() -> None:
+    step = written("pow mean add rsqrt mul")
+    settings = replace(step.recording.settings, torch_version="2.8.0")
+    older = replace(step, recording=replace(step.recording, settings=settings))
+    assert is_silent(written_out.RULE, older)
