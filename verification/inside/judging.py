@@ -16,11 +16,8 @@ POINTS = 0.02  # of a kernel's time, within which two samplings of a line agree
 LEAST_NS = 10_000  # of a kernel, below which samples are few
 WORST = 10
 PAIRS = (
-    ("alone", "ncu", "ours and ncu, each kernel alone"),
-    ("cold", "ncu cold", "ours and ncu, alone with the cache emptied"),
-    ("step", "alone", "ours, in the step and alone"),
-    ("step", "ncu", "ours in the step, ncu alone"),
-    ("ncu", "ncu cold", "ncu, with the cache as it is and emptied"),
+    ("cold", "ncu cold", "ours and ncu, each kernel alone, the cache emptied"),
+    ("step", "cold", "ours, in the step and so"),
 )
 
 

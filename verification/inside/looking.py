@@ -13,7 +13,6 @@ import time
 from argparse import Namespace
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,6 @@ MODULE = "verification.inside.models"
 MODEL_KERNELS, NCU_KERNELS = 100, 20
 KNOCK_OUT_S = 150.0
 LAUNCHES = 80  # that ncu looks at in one run
-WARM = ("--cache-control", "none", "--metrics", "group:smsp__pcsamp_warp_stall_reasons")
-"""Needs no second pass, before which ncu would restore what the kernel wrote, into the cache."""
-COLD = ("--cache-control", "all", "--section", "SourceCounters")
 _OFFSET_BYTES = 16  # of an instruction to the next
 _GUARD = re.compile(r"^(?:\{\s*)?(?:@!?U?P\w+\s+)?")
 _STALLS = {"long_sb": "long_scoreboard", "short_sb": "short_scoreboard"}
@@ -193,7 +189,7 @@ class _Looked:
             raise RuntimeError(f"{result.error}; {log.read_text(errors='replace')[-300:]}")
         return result.kernels
 
-    def by_ncu(self, way: str, collected: Sequence[str]) -> list[MeasuredKernel]:
+    def by_ncu(self, way: str) -> list[MeasuredKernel]:
         """Let ncu sample the kernels in one step."""
         report = self._folder / f"{way.replace(' ', '_')}.ncu-rep"
         environment = {
@@ -202,7 +198,7 @@ class _Looked:
             "TRITON_CACHE_DIR": str(self._folder / "triton"),
         }
         names = sorted({each.kernel for each in self._chosen})
-        command = ncu_command(names, report, collected)
+        command = ncu_command(names, report)
         command += [sys.executable, "-W", "ignore", "-m", MODULE, self._name]
         command += ["--steps", str(WARM_UP + 1), "--marked"]
         log = self._folder / "ncu.log"
@@ -226,9 +222,10 @@ class _Looked:
 
 
 def by_ncu(name: str, options: Namespace) -> Row:
-    """Sample a model's kernels by us in the step, and by us and by ncu alone, also cold.
+    """Sample a model's kernels in the step, and as ncu does: each alone, on an empty cache.
 
-    ncu lets a kernel run alone, on a device that was idle: its clock is higher than in a step.
+    With the cache as it is the two are not alike: ncu runs a kernel several times, and restores
+    what it wrote before each, into the cache.
     """
     if options.tiny:
         return _ran_tiny(name)
@@ -240,9 +237,7 @@ def by_ncu(name: str, options: Namespace) -> Row:
         row["device"] = looked.record()
         looks: dict[str, Callable[[str], list[MeasuredKernel]]] = {
             "cold": lambda way: looked.sampled(way, "--cold"),
-            "ncu cold": partial(looked.by_ncu, collected=COLD),
-            "alone": lambda way: looked.sampled(way, "--alone"),
-            "ncu": partial(looked.by_ncu, collected=WARM),
+            "ncu cold": looked.by_ncu,
             "step": looked.sampled,
         }
         ways: dict[str, list[MeasuredKernel]] = {}
@@ -277,13 +272,13 @@ def ncu_tool() -> str | None:
     return shutil.which("ncu") or next((str(each) for each in places if each.is_file()), None)
 
 
-def ncu_command(names: Iterable[str], report: Path, collected: Sequence[str]) -> list[str]:
+def ncu_command(names: Iterable[str], report: Path) -> list[str]:
     """What has ncu sample kernels by these names between the program's marks."""
     wanted = "|".join(map(re.escape, names))
     return [
         ncu_tool() or "ncu",
-        *collected,
-        *("--warp-sampling-interval", "0", "--clock-control", "none"),
+        *("--section", "SourceCounters", "--warp-sampling-interval", "0"),
+        *("--cache-control", "all", "--clock-control", "none"),
         *("--profile-from-start", "off", "--target-processes", "application-only"),
         *("--kernel-name-base", "function", "-k", f"regex:^({wanted})$"),
         *("--launch-count", str(LAUNCHES), "-f", "-o", str(report.with_suffix(""))),

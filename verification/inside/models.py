@@ -1,7 +1,6 @@
 """Training steps whose kernels are looked into, and the script that runs one of them.
 
-    python -m verification.inside.models NAME [--tiny] [--steps N] [--alone] [--cold]
-                                              [--marked]
+    python -m verification.inside.models NAME [--tiny] [--steps N] [--cold] [--marked]
 
 Widths and batches are real, so that kernels are long; of layers that are all alike there are few.
 """
@@ -147,10 +146,10 @@ LIBRARIES = {
 
 
 @contextmanager
-def _alone(is_cold: bool) -> Iterator[None]:
-    """Let each generated kernel run alone, as under ncu: on an idle device, at its highest clock.
+def _alone_and_cold() -> Iterator[None]:
+    """Let each generated kernel run as under ncu: alone, on an idle device with an empty cache.
 
-    Where it is to be cold, twice the L2 cache is read before: what is written back costs time.
+    Twice the L2 cache is read before: what is written would be written back meanwhile.
 
     Source: ``torch/_inductor/runtime/triton_heuristics.py``: ``CachingAutotuner.run``.
     """
@@ -163,8 +162,7 @@ def _alone(is_cold: bool) -> Iterator[None]:
     run = tuner.run
 
     def alone(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_cold:
-            torch.amax(scratch, dim=0, out=largest)
+        torch.amax(scratch, dim=0, out=largest)
         torch.cuda.synchronize()
         time.sleep(IDLE_S)
         returned = run(self, *args, **kwargs)
@@ -195,13 +193,11 @@ def main() -> int:
     parser.add_argument("name", choices=MODELS)
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, on the CPU")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--alone", action="store_true", help="each kernel finds an idle device")
-    parser.add_argument("--cold", action="store_true", help="and an empty L2 cache")
+    parser.add_argument("--cold", action="store_true", help="each kernel alone, its cache empty")
     parser.add_argument("--marked", action="store_true", help="the last step is marked for ncu")
     options = parser.parse_args()
     step = MODELS[options.name](Sizes("cpu" if options.tiny else "cuda", options.tiny))
-    alone = _alone(options.cold) if options.alone or options.cold else nullcontext()
-    with step.within(), alone:
+    with step.within(), _alone_and_cold() if options.cold else nullcontext():
         for _ in range(options.steps - options.marked):
             loss = step.run()
         if options.marked:

@@ -131,26 +131,24 @@ def way(**shares: float) -> dict[str, Any]:
 
 
 def test_samplings_agree_where_no_line_is_apart_by_more_than_two_points() -> None:
-    ways = {
-        "alone": way(mul=0.6, add=0.4),
-        "ncu": way(mul=0.61, add=0.39),
-        "step": way(mul=0.5, add=0.3, index=0.2),
-        "cold": way(),
-    }
-    long = {"kernel": "triton_a", "step_ns": 20_000, "ways": ways}
+    ways = {"cold": way(mul=0.6, add=0.4), "ncu cold": way(mul=0.61, add=0.39), "step": way()}
+    near = {"kernel": "triton_a", "step_ns": 20_000, "ways": ways}
+    far = {**near, "ways": {**ways, "ncu cold": way(mul=0.5, add=0.3, index=0.2)}}
     rows: list[dict[str, Any]] = [
-        {"name": "gpt", "device": "a GPU", "problems": {"ncu cold": "no time"},
-         "kernels": [long, {**long, "step_ns": 9_000}]},
+        {"name": "gpt", "device": "a GPU", "problems": {"step": "no time"},
+         "kernels": [near, far, {**near, "step_ns": 9_000}]},
     ]  # fmt: skip
     lines = judging.ncu_table(rows).splitlines()
-    assert lines[2:5] == [
-        "| ours and ncu, each kernel alone | 1 | 1 | 1.0 | 1.0 |",
-        "| ours and ncu, alone with the cache emptied | 0 |  |  |  |",
-        "| ours, in the step and alone | 1 | 0 | 20.0 | 20.0 |",
+    assert lines[2:4] == [
+        "| ours and ncu, each kernel alone, the cache emptied | 2 | 1 | 10.5 | 20.0 |",
+        "| ours, in the step and so | 0 |  |  |  |",
     ]
-    assert "- 2 kernels have no shares by cold: it has only 3 samples" in lines
-    assert "- gpt, ncu cold: no time" in lines
-    assert lines[-1] == "| gpt | triton_a | 20.0 | 1.0 |  | 20.0 | 20.0 |  |"
+    assert "- 3 kernels have no shares by step: it has only 3 samples" in lines
+    assert "- gpt, step: no time" in lines
+    assert lines[-2:] == [
+        "| gpt | triton_a | 20.0 | 1.0 |  |",
+        "| gpt | triton_a | 20.0 | 20.0 |  |",
+    ]
 
 
 def test_shares_of_a_kernel_are_by_what_its_lines_compute() -> None:

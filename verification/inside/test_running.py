@@ -21,7 +21,7 @@ from tests.exporters.explained import gpt
 from tests.inside.test_selection import sources
 from verification.inside import __main__ as command
 from verification.inside import looking, models, running
-from verification.inside.looking import COLD, by_model, kernel_rows, ncu_command
+from verification.inside.looking import by_model, kernel_rows, ncu_command
 from verification.inside.profiled import session_row
 from verification.inside.running import TINY, Question, Row, answer, to_run
 from verification.rows import gpus_of
@@ -226,7 +226,7 @@ def test_a_model_is_measured_by_the_command_of_users(
 
 
 def test_ncu_is_asked_for_the_named_kernels_between_the_marks(tmp_path: Path) -> None:
-    words = ncu_command(["triton_a", "triton_b"], tmp_path / "cold.ncu-rep", COLD)
+    words = ncu_command(["triton_a", "triton_b"], tmp_path / "cold.ncu-rep")
     assert "regex:^(triton_a|triton_b)$" in words
     assert words[words.index("--cache-control") + 1] == "all"
     assert words[words.index("--profile-from-start") + 1] == "off"
