@@ -15,13 +15,15 @@ from tests.findings.stepping import ELEMENTWISE, US, Script, at, is_silent, only
 from tests.handmade import interned
 
 
-def looped(code: str, after: str = "y = torch.stack(out)", trains: bool = False) -> Analysis:
+def looped(code: str, *, trains: bool = False, sizes: int = 1) -> Analysis:
     """Steps in which one line calls a model of twenty launches five times, and another follows."""
     script, phases = Script(), []
     for _ in range(3):
-        for _ in range(5):
+        for part in range(5):
             for number in range(20):
-                script.launch(f"elementwise_{number}", 1 * US, op=f"aten::mul_{number}")
+                grid = {"grid": [1 + part % sizes, 1, 1], "block": [128, 1, 1]}
+                op = f"aten::mul_{number}"
+                script.launch(f"elementwise_{number}", 1 * US, op=op, **grid)
                 phases.append("forward")
             if trains:
                 script.launch(ELEMENTWISE, 1 * US, op="aten::behind")
@@ -41,7 +43,7 @@ def looped(code: str, after: str = "y = torch.stack(out)", trains: bool = False)
         for number in range(20)
     }
     places["behind"] = at(3, "mul", Phase.BACKWARD, module="net.3", stack=(calling,))
-    places["stack"] = at(8, stack=(Frame("/infer.py", 8, "run", after),))
+    places["stack"] = at(8, stack=(Frame("/infer.py", 8, "run", "y = torch.stack(out)"),))
     analysis = placed(script.analysis(), **places)
     return replace(analysis, launches=replace(analysis.launches, phase=interned(phases)))
 
@@ -62,6 +64,10 @@ def test_a_model_that_a_loop_calls_for_each_part_costs_the_launches_of_one(code:
 )
 def test_a_loop_whose_rounds_need_each_other_is_no_batch(code: str):
     assert is_silent(split_batch.RULE, looped(code))
+
+
+def test_parts_of_unlike_sizes_are_no_batch_that_was_split():
+    assert is_silent(split_batch.RULE, looped("out = [net(x) for x in xs]", sizes=3))
 
 
 def test_gradients_that_are_accumulated_are_no_batch_that_was_split():

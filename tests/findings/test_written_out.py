@@ -40,7 +40,6 @@ def written(ops: str, code: str = "", **lines: int) -> Analysis:
         ("softplus tanh mul", "Mish", 3),
         ("max sub exp sum div", "a softmax", 5),
         ("_softmax add log", "a log softmax", 3),
-        ("sigmoid rsub mul mul add", "an interpolation", 4),
     ],
 )
 def test_what_torch_has_an_op_for_loses_all_but_one_of_its_kernels(
@@ -61,6 +60,8 @@ def test_what_torch_has_an_op_for_loses_all_but_one_of_its_kernels(
         "exp mul sum div",  # weighted before it is summed
         "native_layer_norm gelu mul add",
         "mean sub div",  # relative to a mean
+        "exp exp sum div",  # of one among others
+        "pow mean sqrt mul",  # a scale, and no norm
     ],
 )
 def test_other_ops_in_a_row_are_none(ops: str) -> None:
@@ -81,6 +82,25 @@ def test_a_sigmoid_gates_its_own_operand_by_the_text_of_the_line(code: str, is_s
     step = written("sigmoid mul", code)
     if is_swish:
         assert only(written_out.RULE, step).remedy.startswith("F.silu")
+    else:
+        assert is_silent(written_out.RULE, step)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_lerp"),
+    [
+        ("h = (1 - z) * n + z * h", True),
+        ("h = (1.0 - self.t) * a + b * self.t", True),
+        ("y = (1 - p) * a * b + c", False),
+        ("y = (1 - z) * n * w + zz * h", False),
+    ],
+)
+def test_an_interpolation_weighs_with_one_number_by_the_text_of_the_line(
+    code: str, is_lerp: bool
+) -> None:
+    step = written("rsub mul mul add", code)
+    if is_lerp:
+        assert only(written_out.RULE, step).remedy.startswith("torch.lerp")
     else:
         assert is_silent(written_out.RULE, step)
 

@@ -22,6 +22,7 @@ from profiler_ext.findings.finding import Confidence, Figure, Location
 from profiler_ext.findings.groups import OUTSIDE_BACKWARD
 from profiler_ext.findings.lines_of_functions import functions_of, is_of_module, launches_under
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
@@ -60,7 +61,7 @@ def _loops(facts: Facts) -> Iterator[_Calls]:
             if not is_loop or not (is_mapped(code) or is_independent(code, is_joined=True)):
                 continue
             is_long = facts.launches_per_step(own) >= _MIN_LAUNCHES * count
-            if is_long and _is_before_backward(facts, own):
+            if is_long and _are_of_one_size(facts, own) and _is_before_backward(facts, own):
                 found.append(_Calls(Location(function[0], line, codes[line]), own, count))
     for each in found:
         others = (other.launches for other in found if other is not each)
@@ -80,6 +81,16 @@ def _of_modules(facts: Facts, launches: Ints) -> Ints:
     is_of_module = [place.module is not None for place in facts.analysis.places]
     own: Ints = launches[np.array([*is_of_module, False], np.bool_)[facts.main_place[launches]]]
     return own
+
+
+def _are_of_one_size(facts: Facts, launches: Ints) -> bool:
+    """Tell whether most kernels of each place have as many blocks in each round."""
+    table = facts.launches
+    forward = launches[table.phase.where(*OUTSIDE_BACKWARD)[launches]]
+    grid = launch_shapes(facts.analysis.recording.trace, table.event[forward]).grid
+    columns: Ints = np.stack([facts.main_place[forward], table.name.codes[forward], grid.codes])
+    kernels, sizes = (np.unique(each, axis=1).shape[1] for each in (columns[:2], columns))
+    return bool(kernels >= _ALIKE * sizes)
 
 
 def _is_before_backward(facts: Facts, launches: Ints) -> bool:
@@ -167,7 +178,7 @@ RULE = Rule(
     "returned, and the calls run the same kernels: with and without a condition (classifier-free "
     "guidance), for two views or for real and generated samples. Or one line calls a model in a "
     "loop whose rounds do not need each other, by its text: a comprehension, or results that are "
-    "appended, added up or written at an index.",
+    "appended, added up or written at an index, and whose kernels have one size.",
     because="Each call launches all kernels again. Where the step waits for the CPU, two calls on "
     "half a batch cost twice one call on the whole, and so do kernels too short to fill the "
     "device.",

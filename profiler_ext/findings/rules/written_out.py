@@ -36,34 +36,40 @@ _OF_NORM: Final = frozenset({"norm", "rms"})
 # What runs in a row, in the names of ops, and the op of torch that computes the same
 _WRITTEN: Final = (
     (
-        r"mean sub (?:(?:mean|sub) )?(?:(?:pow|mul) mean|std|var)(?: sub)?"
-        r"(?: add)?(?: rsqrt| sqrt)?(?: add)?(?: sub)? (?:div|mul)",
+        r"mean sub (?:(?:mean|sub) )?(?:(?:pow|mul) mean|std|var)(?: sub)?(?: add)?"
+        r"(?: rsqrt(?: sub)? mul|(?: sqrt)?(?: add)?(?: sub)? div)",
         "a norm",
         "norm",
     ),
     (
-        r"(?:mean (?:var|std)|(?:var|std)(?: mean)?) (?:sub (?:mul )?(?:add )?(?:r?sqrt )?|"
-        r"(?:add )?r?sqrt sub |add sub )(?:div|mul)",
+        r"(?:mean (?:var|std)|(?:var|std)(?: mean)?) "
+        r"(?:sub (?:mul )?(?:add )?(?:rsqrt mul|(?:sqrt )?div)|"
+        r"(?:add )?(?:rsqrt sub mul|sqrt sub div)|add sub div)",
         "a norm",
         "norm",
     ),
-    (r"(?:pow|mul) mean (?:add )?r?sqrt(?: reciprocal)? (?:mul|div)", _RMS, "rms"),
+    (r"(?:pow|mul) mean (?:add )?(?:rsqrt mul|sqrt (?:reciprocal mul|div))", _RMS, "rms"),
     (r"(?:pow|mul)(?: mul)* add(?: mul)* tanh add(?: mul)+", "GELU", "gelu_tanh"),
     (r"(?:div|mul) erf add(?: mul)+", "GELU", "gelu"),
     (r"softplus tanh mul", "Mish", "mish"),
-    (r"(?:amax sub )?exp sum div", "a softmax", "softmax"),
+    (r"(?<!exp )(?:amax sub )?exp sum div", "a softmax", "softmax"),
     (r"_?softmax (?:add )?log", "a log softmax", "log_softmax"),
+    (r"sigmoid mul", "SiLU", "silu"),
     (r"rsub mul mul add", "an interpolation", "lerp"),
 )
 _PATTERNS: Final = tuple((re.compile(rf"\b{text}\b"), what, by) for text, what, by in _WRITTEN)
-# The gate of a linear unit is another tensor, so that only the text of a line tells
-_GATED = re.compile(r"\bsigmoid mul\b")
+# Whether the operands of some are one tensor, only the text of the line tells
 _OPERAND = r"(?P<x>[A-Za-z_][\w.]*)"
 _SWISH = re.compile(
     rf"{_OPERAND}\s*\*\s*(?:\w+\.)*sigmoid\(\s*(?P=x)\s*\)|"
     rf"{_OPERAND.replace('<x>', '<y>')}\s*\*\s*(?P=y)\.sigmoid\(\)|"
     rf"(?:\w+\.)*sigmoid\(\s*{_OPERAND.replace('<x>', '<z>')}\s*\)\s*\*\s*(?P=z)\b(?![.\[(])"
 )
+_LERP = re.compile(
+    r"\(\s*1(?:\.0*)?\s*-\s*(?P<x>[A-Za-z_][\w.]*)\s*\)[^+]*\+[^+]*(?<![\w.])(?P=x)(?![\w.(])|"
+    r"(?<![\w.])(?P<y>[A-Za-z_][\w.]*)\s*\*[^+]*\+\s*\(\s*1(?:\.0*)?\s*-\s*(?P=y)\s*\)"
+)
+_SAME_OPERAND: Final = {"silu": _SWISH, "lerp": _LERP}
 _REMEDIES: Final = {
     "norm": "F.layer_norm, F.group_norm or F.batch_norm: one kernel",
     "rms": "F.rms_norm(x, shape, weight): one kernel",
@@ -140,34 +146,25 @@ def _has_rms_norm(facts: Facts) -> bool:
 
 def _matches(facts: Facts, run: Ints) -> Iterator[_Match]:
     """Yield what a run of launches writes out, of several patterns the first that is there."""
-    names = [_op(facts, row) for row in run.tolist()]
-    kept = [at for at, name in enumerate(names) if name not in _COPIES]
     text, begins = "", {}
-    for at in kept:
-        begins[len(text)] = at
-        text += f"{names[at]} "
-    starts = sorted(begins)
+    for at, row in enumerate(run.tolist()):
+        name = _op(facts, row)
+        if name not in _COPIES:
+            begins[len(text)] = at
+            text += f"{name} "
     taken = np.zeros(len(run), np.bool_)
-
-    def rows_of(match: re.Match[str]) -> Ints:
-        inside = [begins[each] for each in starts if match.start() <= each < match.end()]
-        first, last = inside[0], inside[-1] + 1
-        if taken[first:last].any():
-            return NO_ROWS
-        taken[first:last] = True
-        return run[first:last]
-
     for pattern, what, remedy in _PATTERNS:
         for match in pattern.finditer(text):
-            rows = rows_of(match)
-            if len(rows):
-                yield what, remedy, rows
-    for match in _GATED.finditer(text):
-        code = facts.place(int(run[begins[match.start()]])).code or ""
-        if _SWISH.search(code):
-            rows = rows_of(match)
-            if len(rows):
-                yield "SiLU", "silu", rows
+            inside = [at for begin, at in begins.items() if match.start() <= begin < match.end()]
+            rows = slice(inside[0], inside[-1] + 1)
+            if not taken[rows].any() and _is_so_by_text(facts, remedy, int(run[inside[0]])):
+                taken[rows] = True
+                yield what, remedy, run[rows]
+
+
+def _is_so_by_text(facts: Facts, remedy: str, row: int) -> bool:
+    known = _SAME_OPERAND.get(remedy)
+    return known is None or known.search(facts.place(row).code or "") is not None
 
 
 def _is_native(name: str) -> bool:
