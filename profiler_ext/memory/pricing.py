@@ -344,14 +344,17 @@ class MemoryFacts:
         count = facts.launches_per_step(launches)
         return _Repeated(on_device_ns, 0 if are_larger else on_cpu_ns, count)
 
-    def _why_no_price(self, more: _Repeated, checkpoints: float) -> str:
-        if self.why_no_time or not checkpoints:
+    def _why_no_price(self, more: _Repeated, checkpoints: float = 0) -> str:
+        training, busy_ns = self.times.training, self.times.busy_ns
+        on_cpu_ns = more.on_cpu_ns + more.checkpointing_ns(checkpoints)
+        is_late = training.cpu_ns + on_cpu_ns > busy_ns + more.on_device_ns
+        if self.why_no_time or not is_late:
             return self.why_no_time
-        own_ns = checkpoints * _CHECKPOINT_NS + more.launches * _CHECKPOINTED_LAUNCH_NS
-        cpu_ns = self.times.training.cpu_ns + more.on_cpu_ns + own_ns
-        if cpu_ns <= self.times.busy_ns + more.on_device_ns:
-            return ""
-        return "the CPU may set the pace then: torch.utils.checkpoint keeps it busy, too"
+        if checkpoints:
+            return "the CPU may set the pace then: torch.utils.checkpoint keeps it busy, too"
+        # Steps before that the device fills show only that the CPU is fast enough for these
+        is_unknown = training.is_device_bound
+        return "the CPU may set the pace then, and its speed is not known" if is_unknown else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +364,10 @@ class _Repeated:
     on_device_ns: float
     on_cpu_ns: float
     launches: float
+
+    def checkpointing_ns(self, calls: float) -> float:
+        """Return what ``torch.utils.checkpoint`` itself takes the CPU, at most."""
+        return calls * _CHECKPOINT_NS + self.launches * _CHECKPOINTED_LAUNCH_NS if calls else 0
 
 
 _CHECKPOINT_NS, _CHECKPOINTED_LAUNCH_NS = 3_000_000, 60_000

@@ -19,18 +19,24 @@ _ADDS = "aten::add_"
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU")
-    of_optimizer = facts.launches.phase.where(Phase.OPTIMIZER)
-    zeroes = np.flatnonzero(facts.in_steps(of_optimizer & facts.of_op(_ZEROES.__contains__)))
-    accumulates = facts.launches.phase.where(Phase.GRADIENT_ACCUMULATION)
-    adds = np.flatnonzero(facts.in_steps(accumulates & facts.of_op(_ADDS.__eq__)))
+    zeroes, adds = zeroes_and_adds(facts)
     if not len(zeroes) or not len(adds):
         return ()
     return (_candidate(facts, zeroes, adds),)
 
 
+def zeroes_and_adds(facts: Facts) -> tuple[Ints, Ints]:
+    """Return the launches of steps that zero gradients, and those that add to them."""
+    phase = facts.launches.phase
+    of_optimizer, accumulates = map(phase.where, (Phase.OPTIMIZER, Phase.GRADIENT_ACCUMULATION))
+    zeroes = facts.in_steps(of_optimizer & facts.of_op(_ZEROES.__contains__))
+    adds = facts.in_steps(accumulates & facts.of_op(_ADDS.__eq__))
+    return np.flatnonzero(zeroes), np.flatnonzero(adds)
+
+
 def _candidate(facts: Facts, zeroes: Ints, adds: Ints) -> Candidate:
     launches = np.sort(np.concatenate([zeroes, adds]))
-    passes = _backward_passes(facts)
+    passes = backward_passes(facts)
     # Of several backward passes only the first adds to zeros
     removal_saving_ns = facts.median_per_step(
         zeroes, facts.removal_saving_ns(zeroes)
@@ -60,7 +66,7 @@ def _candidate(facts: Facts, zeroes: Ints, adds: Ints) -> Candidate:
     )
 
 
-def _backward_passes(facts: Facts) -> int:
+def backward_passes(facts: Facts) -> int:
     """Return how many backward passes a step has: how often the backward follows the forward."""
     phase = facts.launches.phase
     is_backward = phase.where(Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)

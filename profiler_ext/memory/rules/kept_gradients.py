@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from profiler_ext.findings.facts import CannotJudge, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.rules import zeroed_gradients
 from profiler_ext.memory.births import rounds_to
 from profiler_ext.memory.pricing import Allocation, MemoryFacts, Remedied
 from profiler_ext.memory.recommendations import MemoryFinding, MemoryRule
+from profiler_ext.records.events import Ints
 from profiler_ext.records.memory import MemoryKind
 from profiler_ext.records.vocabulary import Phase
 
-_ZEROES = frozenset({"aten::zero_", "aten::_foreach_zero_"})
 _BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 
 
 def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
-    of_optimizer = facts.times.launches.phase.where(Phase.OPTIMIZER)
-    zeroes = np.flatnonzero(
-        facts.times.in_steps(of_optimizer & facts.times.of_op(_ZEROES.__contains__))
-    )
+    zeroes, adds = zeroed_gradients.zeroes_and_adds(facts.times)
     kept = [each for each in facts.of_kind(MemoryKind.GRADIENTS) if each.freed == len(facts.live)]
     kept = [each for each in kept if each.born == 0]
     if not len(zeroes) or not kept:
@@ -39,7 +34,7 @@ def _judge(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJudge:
         MemoryFinding(
             summary="gradients are zeroed, and are there while the backward makes others",
             predicted_peak_bytes=facts.peak_without(change),
-            extra_ns=_extra_ns(facts),
+            extra_ns=_extra_ns(facts, zeroes, adds),
             confidence=Confidence.ESTIMATED,
             remedy="optimizer.zero_grad(set_to_none=True), which is the default",
             location=_location(facts, zeroes.tolist()),
@@ -70,13 +65,11 @@ def _unused(
             yield max(begins, default=0), new.freed
 
 
-def _extra_ns(facts: MemoryFacts) -> int | None:
-    if facts.why_no_time:
-        return None
-    verdict = zeroed_gradients.RULE.judge(facts.times)
-    if isinstance(verdict, CannotJudge):
-        return None
-    return -sum(each.est_saving_ns for each in verdict)
+def _extra_ns(facts: MemoryFacts, zeroes: Ints, adds: Ints) -> int | None:
+    """Return the time of zeroing, and of the first backward that adds to zeros, below 0."""
+    zeroing_ns = facts.price_ns(zeroes, -1)
+    adding_ns = facts.price_ns(adds, -1 / zeroed_gradients.backward_passes(facts.times))
+    return None if zeroing_ns is None or adding_ns is None else zeroing_ns + adding_ns
 
 
 RULE = MemoryRule(
@@ -88,8 +81,8 @@ RULE = MemoryRule(
     "until the backward reaches the parameter, when most activations are gone.",
     remedy="`optimizer.zero_grad()`, whose default is `set_to_none=True`.",
     price="The peak is that of the recorded timeline without each gradient from its zeroing to the "
-    "moment at which the new one is added to it. Time is what [zeroed "
-    "gradients](#zeroed_gradients) cost: it is saved. None is claimed where the CPU sets the pace "
-    "of the recording and no steps before it were timed.",
+    "moment at which the new one is added to it. Time is that of the launches of [zeroed "
+    "gradients](#zeroed_gradients): it is saved. None is claimed where it is not known how fast "
+    "the CPU is.",
     judge=_judge,
 )
