@@ -203,13 +203,13 @@ def _memory_lines(session: SessionLike) -> Iterator[Text]:
 
 def _step_label(session: SessionLike, rows: Sequence[columns.Row]) -> str:
     """Return the name of the step that the rows add up to, where the title has another."""
-    if session.recommendations.unprofiled_step_ns is not None:
-        return "step while profiling"
-    mean_ns = sum(row["per_step_ns"] for row in rows)
-    is_title = formatting.time_text(mean_ns) == formatting.time_text(
-        session.recommendations.step_ns
+    found = session.recommendations
+    mean_text, title_text = map(
+        formatting.time_text, (sum(row["per_step_ns"] for row in rows), found.step_ns)
     )
-    return "step" if is_title else "mean step"
+    if found.unprofiled_step_ns is None:
+        return "step" if mean_text == title_text else "mean step"
+    return "step while profiling" if mean_text == title_text else "mean while profiling"
 
 
 def _breakdown_line(label: str, rows: Sequence[columns.Row], total: int, about: str = "") -> Text:
