@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from math import prod
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from profiler_ext.findings.critical_path import Floats, Remedied, Replay
 from profiler_ext.findings.facts import Facts, Rows, location_of, median_per_step
 from profiler_ext.findings.finding import Location
 from profiler_ext.findings.rule import NO_ROWS
+from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Interned, Ints
 from profiler_ext.records.vocabulary import Phase
@@ -25,6 +27,7 @@ _IN_BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 # So long takes ``cudaGraphLaunch`` for each node: 1.0 to 2.3 microseconds were recorded on an H100
 _NODE_NS = 2_000
 _SHORT_NS = 10_000
+_MULTIPROCESSORS = "numSms"  # a property of Kineto's devices
 _FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
 
 
@@ -149,8 +152,26 @@ def placed(facts: Facts, launches: Ints, predicate: Callable[[Place], bool]) -> 
 
 def busy_merged(facts: Facts, launches: Ints) -> Floats:
     """Return the part of the device's time of launches that is left once they are one."""
-    # What is long has enough to do for the whole device, merged or not.
-    return np.where(facts.launches.duration_ns[launches] < _SHORT_NS, 0.5, 1.0)
+    # What is long has enough to do for the multiprocessors that it runs on, merged or not; one round
+    # remains at least
+    is_short = facts.launches.duration_ns[launches] < _SHORT_NS
+    _, kernel, counts = np.unique(
+        facts.launches.name.codes[launches], return_inverse=True, return_counts=True
+    )
+    rounds = np.maximum(counts[kernel] / max(len(facts.analysis.steps), 1), 1)
+    filled = np.clip(_part_filled(facts, launches), 1 / rounds, 1)
+    return np.where(is_short, 0.5, filled)
+
+
+def _part_filled(facts: Facts, launches: Ints) -> Floats:
+    """Return for what part of the device each launch has blocks; 1 where that is unknown."""
+    trace = facts.analysis.recording.trace
+    counts = [dict(each.properties).get(_MULTIPROCESSORS, "0") for each in trace.devices]
+    least = min((int(each) for each in counts if each.isdigit()), default=0)
+    grid = launch_shapes(trace, facts.launches.event[launches]).grid
+    blocks = np.array([prod(map(int, text.split("x"))) if text else 0 for text in grid.strings])
+    own = blocks[grid.codes]
+    return np.where((least > 0) & (own > 0), np.minimum(own / max(least, 1), 1), 1.0)
 
 
 def busiest(facts: Facts, launches: Ints) -> Location:

@@ -348,11 +348,32 @@ def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     for place, count in _repeated(facts, launches).items():
         function = place.file, place.function, place.module_class
         rounds.setdefault(function, {})[_line(place)] = count
-    for lines in rounds.values():
+    views = _lines_of_views(facts, launches)
+    for function, lines in rounds.items():
+        least = min(lines.values())
+        lines |= {line: least for line, count in views.get(function, {}).items() if count >= least}
         own = launches[placed(facts, launches, partial(_is_at, lines))]
         modules, times = len({module for _, _, module in lines}), median_low(lines.values())
         merged = _merged_rounds(facts, own, times)
         yield _calls(facts, busiest(facts, own), own, (times, modules), merged)
+
+
+def _lines_of_views(facts: Facts, launches: Ints) -> dict[_Function, dict[_Line, int]]:
+    """Return lines that launch in the backward alone, with how often each step does.
+
+    Views launch nothing, and their gradients are kernels: sums for ``expand``.
+    """
+    is_behind = facts.launches.phase.where(Phase.BACKWARD)[launches]
+    places, of_launch = facts.analysis.places, facts.main_place[launches]
+    ahead = {_line(places[at]) for at in np.unique(of_launch[~is_behind]).tolist() if at >= 0}
+    at, counts = np.unique(of_launch[is_behind & (of_launch >= 0)], return_counts=True)
+    lines: dict[_Function, dict[_Line, int]] = {}
+    for place, count in zip((places[each] for each in at.tolist()), counts.tolist(), strict=True):
+        if place.line is not None and _line(place) not in ahead:
+            of_function = lines.setdefault((place.file, place.function, place.module_class), {})
+            known = of_function.get(_line(place), 0)
+            of_function[_line(place)] = max(known, count // len(facts.analysis.steps))
+    return lines
 
 
 def _one_for_each_line(

@@ -132,13 +132,19 @@ def _capped(candidate: Candidate, facts: Facts) -> Candidate:
 
 def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
     """Count the time of each launch for one finding."""
-    # That of a special rule before a general one's, then what the rule or the finding saves more
+    # That of a special rule before a general one's, what leaves out launches before what makes them
+    # faster, then what the rule or the finding saves more
     by_rule: Counter[str] = Counter()
     for rule, candidate in candidates:
         by_rule[rule.name] += candidate.est_saving_ns if rule.takes_rest else 0
     order = sorted(
         candidates,
-        key=lambda each: (each[0].takes_rest, -by_rule[each[0].name], -each[1].est_saving_ns),
+        key=lambda each: (
+            each[0].takes_rest,
+            not each[0].leaves_out,
+            -by_rule[each[0].name],
+            -each[1].est_saving_ns,
+        ),
     )
     counted, result = NO_ROWS, []
     for rule, candidate in order:

@@ -54,6 +54,8 @@ class Rule:
     judge: Callable[[Facts], Iterable[Candidate] | CannotJudge]
     # Whether its stake leaves out the launches that findings of more special rules count
     takes_rest: bool = False
+    # Whether its remedy leaves out whole calls, so that no other can make their launches faster
+    leaves_out: bool = False
 
 
 def count_and_time(facts: Facts, launches: Ints) -> tuple[Figure, Figure]:

@@ -118,4 +118,5 @@ RULE = Rule(
     saving="All launches of one of the calls, with its backward if both have one; where the CPU is "
     "behind, how much shorter the step is in a replay without them.",
     judge=_judge,
+    leaves_out=True,
 )
