@@ -301,7 +301,7 @@ class Facts:
             return (gone * self.paced_ns(launches)).astype(np.int64)
         kept.busy[launches] = 1 - gone
         gone_ns = (gone * self.launches.duration_ns[launches]).astype(np.int64)
-        return self._divided(self._shorter_ns(kept), launches, gone_ns)
+        return self._divided(self.shorter_ns(kept), launches, gone_ns)
 
     def paced_ns(self, launches: Ints) -> Ints:
         """Return the time of launches that set the pace: of all, if a device hardly idles."""
@@ -328,7 +328,7 @@ class Facts:
         off_ns = abs(replay.step_ns(training.slowdown) - training.step_ns)
         return replay if off_ns <= critical_path.MAX_REPLAY_ERROR * training.step_ns else None
 
-    def _shorter_ns(self, remedied: critical_path.Remedied) -> int:
+    def shorter_ns(self, remedied: critical_path.Remedied) -> int:
         """Return how much shorter the usual step is with a remedy, in a replay."""
         if self.replay is None:
             return 0
@@ -362,7 +362,7 @@ class Facts:
         if kept is not None:
             kept.cpu[launches] = 1 - cost_ns / np.maximum(self.pace.since_ns[launches], 1)
             kept.busy[launches] = 0
-            return self._divided(self._shorter_ns(kept), launches, duration_ns + cost_ns)
+            return self._divided(self.shorter_ns(kept), launches, duration_ns + cost_ns)
         cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
         return np.where(self.pace.is_critical[launches], duration_ns, cost_ns)
 
@@ -393,7 +393,7 @@ class Facts:
             after, part = self._after(launches)
             kept.cpu[after] = part
         kept.cpu[launches] = kept.busy[launches] = 0
-        return self._shorter_ns(kept)
+        return self.shorter_ns(kept)
 
     def _after(self, launches: Ints) -> tuple[Ints, critical_path.Floats]:
         """Return what the CPU launched next, and the part of its time until then in that op."""

@@ -28,6 +28,7 @@ _IN_BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 _NODE_NS = 2_000
 _SHORT_NS = 10_000
 _MULTIPROCESSORS = "numSms"  # a property of Kineto's devices
+_MOST_BLOCKS = 2**62
 _FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
 
 
@@ -152,8 +153,8 @@ def placed(facts: Facts, launches: Ints, predicate: Callable[[Place], bool]) -> 
 
 def busy_merged(facts: Facts, launches: Ints) -> Floats:
     """Return the part of the device's time of launches that is left once they are one."""
-    # What is long has enough to do for the multiprocessors that it runs on, merged or not; one round
-    # remains at least
+    # What is long has enough to do for the multiprocessors that it runs on, merged or not; at least
+    # one round remains
     is_short = facts.launches.duration_ns[launches] < _SHORT_NS
     _, kernel, counts = np.unique(
         facts.launches.name.codes[launches], return_inverse=True, return_counts=True
@@ -165,13 +166,22 @@ def busy_merged(facts: Facts, launches: Ints) -> Floats:
 
 def _part_filled(facts: Facts, launches: Ints) -> Floats:
     """Return for what part of the device each launch has blocks; 1 where that is unknown."""
+    devices = facts.analysis.recording.trace.devices
+    counts = [dict(each.properties).get(_MULTIPROCESSORS, "0") for each in devices]
+    least = min((float(each) for each in counts if each.isdecimal()), default=0.0)
+    blocks = blocks_of(facts, launches)
+    return np.where((least > 0) & (blocks > 0), np.minimum(blocks / max(least, 1), 1), 1.0)
+
+
+def blocks_of(facts: Facts, launches: Ints) -> Ints:
+    """Return the number of blocks of each launch; 0 where it is unknown."""
     trace = facts.analysis.recording.trace
-    counts = [dict(each.properties).get(_MULTIPROCESSORS, "0") for each in trace.devices]
-    least = min((int(each) for each in counts if each.isdigit()), default=0)
     grid = launch_shapes(trace, facts.launches.event[launches]).grid
-    blocks = np.array([prod(map(int, text.split("x"))) if text else 0 for text in grid.strings])
-    own = blocks[grid.codes]
-    return np.where((least > 0) & (own > 0), np.minimum(own / max(least, 1), 1), 1.0)
+    sizes = [
+        min(prod(map(int, text.split("x"))), _MOST_BLOCKS) if text else 0 for text in grid.strings
+    ]
+    blocks: Ints = np.array(sizes, np.int64)[grid.codes]
+    return blocks
 
 
 def busiest(facts: Facts, launches: Ints) -> Location:

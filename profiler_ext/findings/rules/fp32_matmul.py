@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from profiler_ext.rooflines import compute_units, rooflines
 _OF_MATRICES = re.compile(r"gemm(?!k1|SN)", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
 # TF32's speedup in practice; the data sheets of A100, H100 and H200 have 7 to 8
-_TF32_SPEEDUP = 4
+TF32_SPEEDUP: Final = 4
 _MANY = 10
 _PRODUCTS = (
     "fp32 matmuls without tensor cores",
@@ -59,7 +60,7 @@ def _candidate(facts: Facts, launches: Ints, words: tuple[str, str, str]) -> Can
     return Candidate(
         summary=summary,
         est_saving_ns=facts.median_per_step(
-            launches, facts.critical_ns(launches, 1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))
+            launches, facts.critical_ns(launches, 1 - np.clip(moving, 1 / TF32_SPEEDUP, 1))
         ),
         confidence=Confidence.ESTIMATED,
         remedy=remedy,
@@ -67,7 +68,7 @@ def _candidate(facts: Facts, launches: Ints, words: tuple[str, str, str]) -> Can
         evidence=(
             Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
             Figure(counted, facts.launches_per_step(launches)),
-            Figure("TF32 is taken to be quicker by", _TF32_SPEEDUP, FigureUnit.TIMES),
+            Figure("TF32 is taken to be quicker by", TF32_SPEEDUP, FigureUnit.TIMES),
         ),
         launches=launches,
     )
