@@ -94,7 +94,7 @@ class Script:
     def analysis(self, graphs: tuple[GraphInstance, ...] = ()) -> Analysis:
         """Return what attribution finds in it."""
         marks = sorted(self.marks, key=lambda mark: (mark.start_ns, -mark.duration_ns))
-        made = trace(marks, (Device(0, "NVIDIA H200"),))
+        made = trace(marks, (Device(0, "NVIDIA H200", (("numSms", "132"),)),))
         return attribute(Recording(made, graphs, Settings(torch_version="2.11.0")))
 
 

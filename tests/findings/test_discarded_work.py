@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from profiler_ext.findings import Confidence, SavingPer
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 GEMM = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
 CONVOLVES = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc"
 LOOKUP = "void at::native::vectorized_gather_kernel<16, long>(char*)"
+IM2COL = "void at::native::im2col_kernel<float>(long, float const*)"
 COMPLEX = "void at::native::vectorized_elementwise_kernel<2, c10::complex<float>>"
 
 
@@ -198,6 +200,26 @@ def test_a_permutation_of_which_the_first_are_read_could_be_a_few_random_numbers
     )
     found = only(full_sort.RULE, step)
     assert (found.location.line, found.remedy[:13]) == (3, "torch.randint")
+
+
+@pytest.mark.parametrize(("read_blocks", "is_found"), [(1, True), (64, False), (None, False)])
+def test_quantiles_that_sort_all_values_and_read_few_could_select(read_blocks, is_found):
+    script = Script()
+    for _ in range(3):
+        script.launch("radix_sort", 300 * US, op="aten::sort", grid=[200, 1, 1])
+        shape = {} if read_blocks is None else {"grid": [read_blocks, 1, 1]}
+        script.launch("gather", 30 * US, op="aten::gather", **shape)
+        script.launch("elementwise", 300 * US, op="aten::mul")
+        script.wait()
+        script.end_step()
+    line = at(3, "quantile")
+    step = placed(script.analysis(), sort=line, gather=line, mul=at(4))
+    if not is_found:
+        assert is_silent(full_sort.RULE, step)
+        return
+    found = only(full_sort.RULE, step)
+    assert (found.location.line, found.remedy[:10]) == (3, "torch.topk")
+    assert found.est_saving_ns == pytest.approx(2 / 3 * 330 * US, rel=0.05)
 
 
 def dropped(drawn_us: int, op: str = "bernoulli_", reader: str = "mul") -> Analysis:
@@ -455,22 +477,45 @@ def test_calls_of_one_line_and_what_depends_on_them_are_known_by_their_text():
     assert independent_calls({1: "y = net(net(x))"}) == {}
 
 
+_BY_CUDNN = "torch.backends.cudnn"
+
+
 def depthwise(kernel: str, op: str = "conv2d") -> Analysis:
     return made(forward("conv", kernel), forward("mul"), conv=at(3, op), mul=at(4))
 
 
 @pytest.mark.parametrize(
-    ("kernel", "remedy"),
+    ("kernel", "remedy", "saved_ns"),
     [
-        ("void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3>", "channels"),
-        ("void at::native::im2col_kernel<float>(long, float const*)", "torch.backends.cudnn"),
+        (
+            "void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3>",
+            "channels",
+            200 * US,
+        ),
+        (IM2COL, _BY_CUDNN, 300 * US),
     ],
 )
-def test_convolutions_without_cudnn_are_named_with_their_time(kernel: str, remedy: str):
+def test_convolutions_without_cudnn_are_named_with_their_time(kernel, remedy, saved_ns):
     found = only(native_convolution.RULE, depthwise(kernel))
-    assert (found.location.line, found.est_saving_ns) == (3, int(2 / 3 * 300 * US))
+    assert (found.location.line, found.est_saving_ns) == (3, saved_ns)
     assert found.evidence[1].value == 300 * US
     assert found.remedy.startswith(remedy)
+
+
+def test_the_products_of_windows_are_three_quarters_faster_in_tf32():
+    script = Script()
+    for _ in range(3):
+        script.launch(IM2COL, 100 * US, op="aten::conv")
+        script.launch("cutlass_80_simt_sgemm_128x64_8x5_nn", 400 * US, op="aten::conv")
+        script.wait()
+        script.end_step()
+    analysis = placed(script.analysis(), conv=at(3, "conv2d"))
+    assert only(native_convolution.RULE, analysis).est_saving_ns == 100 * US
+    op = np.ma.repeat(analysis.launches.op_event[::2], 2)
+    analysis = replace(analysis, launches=replace(analysis.launches, op_event=op))
+    found = only(native_convolution.RULE, analysis)
+    assert found.est_saving_ns == (100 + 300) * US
+    assert found.evidence[3].value == 400 * US
 
 
 def test_windows_that_a_program_unfolds_itself_and_cudnn_are_none():

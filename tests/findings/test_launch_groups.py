@@ -99,13 +99,14 @@ def looping(
     waits: bool = False,
     kernel_ns: int = 2 * US,
     read: str = "_local_scalar_dense",
+    blocks: int | None = None,
 ) -> Analysis:
     """Return steps with a loop over tensors at one line, after work that keeps the device busy."""
-    script = Script()
+    script, shape = Script(), {} if blocks is None else {"grid": [blocks, 1, 1]}
     for _ in range(_STEPS):
         script.launch("gemm", 100 * US, op="aten::mm")
         for _ in range(tensors):
-            script.launch("vectorized_elementwise_kernel", kernel_ns, op="aten::norm")
+            script.launch("vectorized_elementwise_kernel", kernel_ns, op="aten::norm", **shape)
             if waits:
                 copy = "Memcpy DtoH (Device -> Pageable)"
                 script.launch(copy, US, op=f"aten::{read}", category="gpu_memcpy")
@@ -131,6 +132,13 @@ def test_a_few_tensors_are_no_loop():
 
 def test_long_kernels_of_a_loop_are_as_long_once_they_are_one():
     assert is_silent(python_loop.RULE, looping(30, kernel_ns=40 * US))
+    assert is_silent(python_loop.RULE, looping(30, kernel_ns=40 * US, blocks=132))
+
+
+@pytest.mark.parametrize(("blocks", "left_ns"), [(66, 600 * US), (1, 40 * US)])
+def test_kernels_with_few_blocks_run_beside_each_other_once_they_are_one(blocks, left_ns):
+    found = only(python_loop.RULE, looping(30, kernel_ns=40 * US, blocks=blocks))
+    assert found.est_saving_ns == pytest.approx(30 * 40 * US - left_ns, rel=0.02)
 
 
 def test_a_loop_that_copies_each_tensor_to_the_host_waits_as_well():
@@ -154,8 +162,11 @@ def test_a_loop_that_reads_each_value_costs_its_waits_and_its_launches():
     assert is_silent(python_loop.RULE, analysis)
 
 
-def cells(rounds: int, body: int = 2, *, compiled: int = 0) -> Analysis:
-    """Return steps whose forward runs the ops of a line again and again, and their backward."""
+def cells(rounds: int, body: int = 2, *, compiled: int = 0, views: int = 0) -> Analysis:
+    """Return steps whose forward runs the ops of a line again and again, and their backward.
+
+    ``views`` launches of a step's backward are of another line of the function, with no others.
+    """
     script = Script()
     for _ in range(_STEPS):
         for at in range(compiled):
@@ -165,11 +176,15 @@ def cells(rounds: int, body: int = 2, *, compiled: int = 0) -> Analysis:
                 script.launch("void at::native::cell", 2 * US, op=f"aten::cell_{at}")
         for _ in range(rounds * body):
             script.launch("void at::native::cell_backward", 2 * US, op="aten::cell_backward")
+        for _ in range(views):
+            script.launch("void at::native::sum_backward", 2 * US, op="aten::sum")
         script.end_step()
     names = [f"cell_{at}" for at in range(body)]
     line = _LINE | {"module": "cell", "module_class": "Cell"}
     forward = {name: line | {"phase": Phase.FORWARD} for name in names}
-    analysis = placed(script.analysis(), **forward, cell_backward=line | {"phase": Phase.BACKWARD})
+    behind = line | {"phase": Phase.BACKWARD}
+    views_line = behind | {"line": line["line"] + 1}
+    analysis = placed(script.analysis(), **forward, cell_backward=behind, sum=views_line)
     return _in_phases(analysis)
 
 
@@ -191,6 +206,11 @@ def test_a_loop_in_a_forward_counts_its_backward():
     runs = "a Python loop runs 25 times in a forward (100 launches)"
     assert found.summary == f"CPU launch-bound: {runs}"
     assert "torch.bmm" in found.remedy
+
+
+def test_a_line_of_views_in_a_loop_counts_with_the_sums_of_their_gradients():
+    assert "(125 launches)" in only(python_loop.RULE, cells(25, views=25)).summary
+    assert "(100 launches)" in only(python_loop.RULE, cells(25, views=20)).summary
 
 
 def test_a_line_of_few_rounds_or_a_whole_model_in_each_is_no_loop():

@@ -203,6 +203,19 @@ def test_a_launch_is_counted_for_the_larger_of_two_findings():
     assert whole.evidence[-1].name == "counted by other findings"
 
 
+def test_what_leaves_out_a_launch_counts_it_before_what_makes_it_faster():
+    made = gpu_step()
+    both, one = np.array([1, 2]), np.array([1])
+    rules = (
+        rule("faster", candidate(200_000, launches=both)),
+        replace(rule("gone", candidate(150_000, launches=one)), leaves_out=True),
+    )
+    duration_ns = made.launches.duration_ns
+    left = duration_ns[2] / (duration_ns[1] + duration_ns[2])
+    saved_ns = {each.rule: each.est_saving_ns for each in judge(made, rules).ranked}
+    assert saved_ns == {"gone": 150_000, "faster": int(left * 200_000)}
+
+
 def test_all_findings_together_save_no_more_than_a_step():
     made = gpu_step()
     step_ns = judge(made, ()).step_ns
