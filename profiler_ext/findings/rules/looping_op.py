@@ -47,6 +47,7 @@ RULE = Rule(
     "on packed ones unless most of the batch is padding: mask the loss instead.",
     saving="How much shorter the step would be in a replay in which they cost the CPU a tenth, "
     "with what the backward of the call launches; half of the time of kernels below 10 us is "
-    "left, and all of longer ones. Larger savings of other groups are replayed before it.",
+    "left, and of longer ones what they have blocks for, of the device's multiprocessors. Larger "
+    "savings of other groups are replayed before it.",
     judge=_judge,
 )

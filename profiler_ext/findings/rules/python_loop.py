@@ -48,7 +48,8 @@ RULE = Rule(
     "its text shows that none takes the result of another: a comprehension, or results that are "
     "appended and joined, or written at an index that selects the arguments, too. An op that "
     "itself launches the same kernels again and again is none. The backward of a loop in a forward "
-    "counts, too, also the whole gradients that autograd copies for each part that is written.",
+    "counts, too, with that of lines of views in it, which launch nothing else, and the whole "
+    "gradients that autograd copies for each part that is written.",
     because="Each op costs the CPU the same, however small its tensor. Loops over parameters "
     "(clipping, averages of weights, logged norms), experts, heads or time steps launch hundreds "
     "of kernels of a few microseconds.",
@@ -56,7 +57,8 @@ RULE = Rule(
     "what a loop in a forward takes apart, so that one op does it all, or compile the loop.",
     saving="How much shorter the step would be in a replay in which a loop over tensors costs the "
     "CPU a tenth, and one in a forward what one of its rounds costs, waits for the device "
-    "included; half of the time of its kernels below 10 us is left, and all of longer ones. Of the "
+    "included; half of the time of its kernels below 10 us is left. Of longer ones as much is left "
+    "as they have blocks for the device's multiprocessors, at least one round. Of the "
     "gradients that each round adds to those of the round before, and of the zeros that it writes "
     "around those of a part of a tensor, one round is left. Larger savings of other groups of "
     "launches are replayed before it, so that no time is saved twice.",

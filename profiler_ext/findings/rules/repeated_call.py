@@ -116,7 +116,8 @@ RULE = Rule(
     "Those of a training step are computed before its update, with dropout and the statistics of "
     "the batch, which a metric of training can take, or be computed every hundredth step.",
     saving="All launches of one of the calls, with its backward if both have one; where the CPU is "
-    "behind, how much shorter the step is in a replay without them.",
+    "behind, how much shorter the step is in a replay without them. Other rules count of these "
+    "launches nothing.",
     judge=_judge,
     leaves_out=True,
 )
