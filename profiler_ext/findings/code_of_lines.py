@@ -285,6 +285,35 @@ def is_independent(code: str | None, *, is_joined: bool) -> bool:
     return True  # the element of a comprehension that takes several lines
 
 
+def carries_on(codes: Mapping[int, str]) -> bool:
+    """Tell whether a round of these lines may read what the round before assigned or appended.
+
+    So it is where a line cannot be read.
+    """
+    statements = [_statement(codes[line]) for line in sorted(codes)]
+    known = [each for each in statements if each is not None]
+    if len(known) < len(statements):
+        return True
+    written = [_written(each) for each in known]
+    every, before = {name for names in written for name in names}, set[str]()
+    for statement, names in zip(known, written, strict=True):
+        reads = Counter(each.id for each in _reads(statement))
+        reads.subtract(names if isinstance(statement, ast.Expr) else ())  # what it is appended to
+        read = {name for name, count in reads.items() if count > 0}
+        if isinstance(statement, ast.AugAssign) or read & (every - before):
+            return True
+        before |= names
+    return False
+
+
+def _written(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement assigns, or appends to."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        return _names(call.func.value) if call.func.attr == "append" else set()
+    return {name for target in _targets(statement) for name in _names(target)}
+
+
 def _writes_by_index(statement: ast.Assign) -> bool:
     """Tell whether a line writes at an index what it calls with values of that index alone."""
     target, *others = statement.targets

@@ -151,8 +151,9 @@ def placed(facts: Facts, launches: Ints, predicate: Callable[[Place], bool]) -> 
     return flagged
 
 
-def busy_merged(facts: Facts, launches: Ints) -> Floats:
+def busy_merged(facts: Facts, launches: Ints, *, in_turn: bool = False) -> Floats:
     """Return the part of the device's time of launches that is left once they are one."""
+    # in_turn: one may need another's result, so that they cannot run beside each other
     # What is long has enough to do for the multiprocessors that it runs on, merged or not; at least
     # one round remains
     is_short = facts.launches.duration_ns[launches] < _SHORT_NS
@@ -161,7 +162,7 @@ def busy_merged(facts: Facts, launches: Ints) -> Floats:
     )
     rounds = np.maximum(counts[kernel] / max(len(facts.analysis.steps), 1), 1)
     filled = np.clip(_part_filled(facts, launches), 1 / rounds, 1)
-    return np.where(is_short, 0.5, filled)
+    return np.where(is_short, 0.5, 1.0 if in_turn else filled)
 
 
 def _part_filled(facts: Facts, launches: Ints) -> Floats:

@@ -23,7 +23,7 @@ from profiler_ext.findings.calls_of_lists import (
     calls_of_lists,
     rounds_of,
 )
-from profiler_ext.findings.code_of_lines import is_independent
+from profiler_ext.findings.code_of_lines import carries_on, is_independent
 from profiler_ext.findings.constants import constants
 from profiler_ext.findings.cpu_work import work_of_cpu
 from profiler_ext.findings.critical_path import Floats
@@ -330,7 +330,7 @@ def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         if facts.launches_per_step(own) >= _MIN_TENSORS:
             count = usual_count(facts, own)
             if count >= _MIN_TENSORS and _is_dense(facts, own, count):
-                merged = busy_merged(facts, own)
+                merged = busy_merged(facts, own, in_turn=_is_in_turn(facts, own))
                 yield LaunchGroup(Kind.TENSORS, busiest(facts, own), own, count, 0.1, merged)
 
 
@@ -433,7 +433,19 @@ def _merged_rounds(facts: Facts, launches: Ints, rounds: int) -> Floats:
     is_whole = columns.phase.where(Phase.BACKWARD)[launches] & placed(
         facts, launches, lambda place: place.aten_op in _WHOLE_GRADIENTS
     )
-    return np.where(is_added | is_whole, 1 / rounds, busy_merged(facts, launches))
+    merged = busy_merged(facts, launches, in_turn=_is_in_turn(facts, launches))
+    return np.where(is_added | is_whole, 1 / rounds, merged)
+
+
+def _is_in_turn(facts: Facts, launches: Ints) -> bool:
+    """Tell whether the text of a loop's lines, and of what calls them, may carry a result on."""
+    functions: dict[tuple[str | None, str | None], dict[int, str]] = {}
+    for at in np.unique(facts.main_place[launches]).tolist():
+        place = facts.analysis.places[at]
+        for each in (*place.stack, place):
+            codes = functions.setdefault((each.file, each.function), {})
+            codes[each.line or 0] = each.code or ""
+    return any(map(carries_on, functions.values()))
 
 
 def _module_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:

@@ -100,6 +100,7 @@ def looping(
     kernel_ns: int = 2 * US,
     read: str = "_local_scalar_dense",
     blocks: int | None = None,
+    code: str = "norms.append(each.norm())",
 ) -> Analysis:
     """Return steps with a loop over tensors at one line, after work that keeps the device busy."""
     script, shape = Script(), {} if blocks is None else {"grid": [blocks, 1, 1]}
@@ -112,7 +113,7 @@ def looping(
                 script.launch(copy, US, op=f"aten::{read}", category="gpu_memcpy")
                 script.wait()
         script.end_step()
-    at_line = {"norm": _LINE, read: _LINE}
+    at_line = {"norm": _LINE | {"code": code}, read: _LINE | {"code": code}}
     made = placed(script.analysis(), **at_line)
     places = tuple(replace(each, **_LINE) for each in made.idle.places)
     return replace(made, idle=replace(made.idle, places=places))
@@ -139,6 +140,13 @@ def test_long_kernels_of_a_loop_are_as_long_once_they_are_one():
 def test_kernels_with_few_blocks_run_beside_each_other_once_they_are_one(blocks, left_ns):
     found = only(python_loop.RULE, looping(30, kernel_ns=40 * US, blocks=blocks))
     assert found.est_saving_ns == pytest.approx(30 * 40 * US - left_ns, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "code", ["h = cell(h, x)", "hs.append(cell(hs[-1]))", "total += x.norm()", "y = cell("]
+)
+def test_rounds_that_may_need_each_other_are_as_long_once_they_are_one(code):
+    assert is_silent(python_loop.RULE, looping(30, kernel_ns=40 * US, blocks=1, code=code))
 
 
 def test_a_loop_that_copies_each_tensor_to_the_host_waits_as_well():

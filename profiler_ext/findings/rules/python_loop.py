@@ -58,7 +58,8 @@ RULE = Rule(
     saving="How much shorter the step would be in a replay in which a loop over tensors costs the "
     "CPU a tenth, and one in a forward what one of its rounds costs, waits for the device "
     "included; half of the time of its kernels below 10 us is left. Of longer ones as much is left "
-    "as they have blocks for the device's multiprocessors, at least one round. Of the "
+    "as they have blocks for the device's multiprocessors, at least one round; all where the text "
+    "of the lines, or of what calls them, may take the result of the round before. Of the "
     "gradients that each round adds to those of the round before, and of the zeros that it writes "
     "around those of a part of a tensor, one round is left. Larger savings of other groups of "
     "launches are replayed before it, so that no time is saved twice.",
