@@ -92,8 +92,8 @@ RULE = Rule(
     "bfloat16 and float16 compute both in float32 already, and keep only what they return in half "
     "precision. Each cast reads and writes the whole tensor once more, and so does its backward; "
     "the norm itself moves twice the bytes.",
-    remedy="Call the norm on the tensor in half precision, with its weights in the same dtype. The "
-    "result is rounded once, as it is now.",
+    remedy="Call the norm on the tensor in half precision, with its weights in the same dtype: "
+    "these are rounded then, and what it returns is rounded once, as it is now.",
     saving="Time of the casts on the critical path with that of their backward, and half of the "
     "norms' own: they move half the bytes.",
     judge=_judge,
