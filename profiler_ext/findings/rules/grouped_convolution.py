@@ -87,7 +87,7 @@ def _calls(facts: Facts, rows: Ints) -> _Calls | None:
 
 
 def _of_same(facts: Facts, launches: Ints, others: list[Ints]) -> Ints:
-    """Return those of other launches that are of the same modules: other layers have other sizes."""
+    """Return those of others that are of the same modules: other layers have other sizes."""
     modules = {facts.place(row).module for row in launches.tolist()}
     rows = np.concatenate(others)
     is_same = [facts.place(row).module in modules for row in rows.tolist()]
