@@ -20,7 +20,7 @@ _MULTIPROCESSORS = "numSms"
 # With a block on one in four or fewer, three quarters of the device have no work
 _MAX_PART = 0.25
 _MIN_NS = 100_000  # a shorter kernel has too little to do for all of them
-_MIN_FRACTION = 0.03
+_MIN_FRACTION = 0.05
 _NORMALISES = re.compile(r"aten::native_group_norm")
 _REMEDY = "reduce in two steps: parts of it by many blocks (reshape), then their results"
 _OF_NORMS = "more groups or a larger batch; else var_mean of x.unflatten, then x * scale + shift"
@@ -85,7 +85,7 @@ RULE = Rule(
     name="few_blocks",
     title="A long kernel with few blocks",
     means="Kernels of torch's own ops run for 100 us or longer with no more blocks than a quarter "
-    "of the device's multiprocessors, and at a line they take 3% of a step or more. The trace has "
+    "of the device's multiprocessors, and at a line they take 5% of a step or more. The trace has "
     "the blocks of each kernel, and the multiprocessors of the device.",
     because="A block runs on one multiprocessor. Group norm has a block for each group of each "
     "sample, softmax, scans and top-k one for each row: with few groups or rows, most of the "

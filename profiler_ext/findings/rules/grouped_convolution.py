@@ -17,8 +17,8 @@ from profiler_ext.records.vocabulary import Phase, Scope
 _CONVOLVES = re.compile(r"aten::(cudnn_convolution|convolution_backward)$")
 # Kernels that convolve; cuDNN launches others around them, for layouts and paddings
 _COMPUTES = re.compile(r"fprop|wgrad|dgrad|implicit_gemm|convolve|conv\dd_\w*kernel|gemm")
-# A convolution by FFT launches one kernel for each tile
-_TILED = re.compile(r"fft|winograd", re.IGNORECASE)
+# By FFT there is a kernel for each tile, and by im2col, without cuDNN, one for each sample
+_TILED = re.compile(r"fft|winograd|im2col|col2im|vol2col|col2vol", re.IGNORECASE)
 _MIN_GROUPS = 4
 _MIN_FRACTION = 0.03
 
@@ -131,8 +131,8 @@ RULE = Rule(
     name="grouped_convolution",
     title="A grouped convolution that runs a kernel for each group",
     means="One call of a convolution, or of its backward, launches the same kernel four times or "
-    "more, and at a line this takes 3% of a step or more. Convolutions by FFT or Winograd, which "
-    "loop over tiles, are not judged.",
+    "more, and at a line this takes 3% of a step or more. Convolutions that loop over tiles "
+    "(FFT, Winograd) or samples (`im2col`, without cuDNN) are not judged.",
     because="For some sizes, dtypes and layouts cuDNN has no kernel for all groups at once, and "
     "runs one for each, with conversions of its layout. Each of them fills little of the device. "
     "So it is where each sample of a batch is a group of its own, to have weights of its own "
