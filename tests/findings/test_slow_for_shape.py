@@ -86,7 +86,7 @@ def convolved(groups: int, *, extra: str = ELEMENTWISE, at_once: bool = True) ->
     steps = Steps()
     for _ in range(STEPS):
         with steps.within("aten::conv2d", 6):
-            called(steps, "cudnn_convolution", Phase.FORWARD, [FPROP] * groups)
+            called(steps, "cudnn_convolution", Phase.FORWARD, [FPROP] * groups + [extra])
         kernels = [WGRAD] * groups + [DGRAD] * at_once + [extra]
         called(steps, "convolution_backward", Phase.BACKWARD, kernels)
         steps.end_step()
@@ -107,8 +107,10 @@ def test_without_a_call_for_all_groups_the_saving_is_not_known():
     assert (found.saving_per, found.est_saving_ns) == (SavingPer.UNKNOWN, 0)
 
 
-def test_few_groups_are_none():
+def test_few_groups_and_a_loop_over_samples_without_cudnn_are_none():
     assert is_silent(grouped_convolution.RULE, convolved(2))
+    unfolded = convolved(8, extra="void at::native::im2col_kernel<float>")
+    assert is_silent(grouped_convolution.RULE, unfolded)
 
 
 def followed(steps: Steps, number: int) -> None:

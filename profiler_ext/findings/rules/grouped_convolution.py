@@ -62,10 +62,12 @@ def _calls(facts: Facts, rows: Ints) -> _Calls | None:
         np.array([each.search(text) is not None for text in name.strings], np.bool_)[name.codes]
         for each in (_COMPUTES, _TILED)
     )
-    event = facts.launches.op_event[rows].filled(-1).astype(np.int64)
+    event = facts.launches.op_event[rows].filled(-1)
+    order = np.argsort(event, kind="stable")
+    rows = rows[order[event[order] >= 0]]
+    firsts = np.unique(facts.launches.op_event[rows].filled(-1), return_index=True)[1]
     loops, whole, groups, passes = list[Ints](), list[Ints](), list[int](), 0
-    for call in np.unique(event[event >= 0]).tolist():
-        own = rows[event == call]
+    for own in np.split(rows, firsts[1:]) if len(rows) else ():
         if is_tiled[own].any():
             continue
         kernels, counts = np.unique(name.codes[own], return_counts=True)
