@@ -40,8 +40,10 @@ class Steps:
     def __init__(self) -> None:
         self.script, self.phases = Script(), list[str]()
 
-    def launch(self, op: str, phase: Phase, kernel: str = ELEMENTWISE, us: int = 300) -> None:
-        self.script.launch(kernel, us * US, op=f"aten::{op}")
+    def launch(
+        self, op: str, phase: Phase, kernel: str = ELEMENTWISE, us: int = 300, **args: object
+    ) -> None:
+        self.script.launch(kernel, us * US, op=f"aten::{op}", **args)
         self.phases.append(phase.value)
 
     @contextmanager
@@ -69,6 +71,27 @@ class Steps:
 def at(line: int, op: str, phase: Phase = Phase.FORWARD, **more: object) -> dict:
     own = {"file": "/model.py", "line": line, "phase": phase, "function": "forward"}
     return own | {"aten_op": f"aten::{op}", "module": "trunk"} | more
+
+
+def penalized(*, besides: bool = True, order: int = 1) -> Analysis:
+    """Steps whose loss has the gradients of a layer, which another forward may run, too."""
+    steps = Steps()
+    for step in range(STEPS):
+        numbers = [100 * step, 100 * step + 1]
+        for number in numbers[: 1 + besides]:
+            with steps.within("aten::linear", number):
+                steps.launch("mm", Phase.FORWARD)
+        with steps.within(ENGINE + "AddmmBackward0", numbers[0]):
+            steps.launch("mm_backward", Phase.BACKWARD)
+        for _ in range(order):
+            with steps.within(ENGINE + "AddmmBackwardBackward0", 100 * step + 50):
+                steps.launch("mm_backward", Phase.BACKWARD)
+        for number in numbers[: 1 + besides]:
+            with steps.within(ENGINE + "AddmmBackward0", number):
+                steps.launch("mm_backward", Phase.BACKWARD)
+        steps.end_step()
+    backward = at(4, "linear", Phase.BACKWARD)
+    return steps.analysis(linear=at(4, "linear"), mm_backward=backward)
 
 
 STACK = (
@@ -112,6 +135,17 @@ def test_it_is_named_at_the_innermost_line_that_all_of_it_comes_from():
 )
 def test_one_backward_for_each_forward_and_gradients_of_gradients_are_none(analysis: Analysis):
     assert is_silent(repeated_backward.RULE, analysis)
+
+
+def test_a_penalty_on_gradients_costs_its_forward_and_three_backwards_in_fifteen_of_sixteen():
+    found = only(repeated_backward.RULE, penalized())
+    assert found.est_saving_ns == 4 * 300 * US * 15 // 16
+    assert (found.location.line, "16th" in found.remedy) == (4, True)
+
+
+def test_gradients_that_a_model_returns_and_those_of_higher_order_are_no_penalty():
+    assert is_silent(repeated_backward.RULE, penalized(besides=False))
+    assert is_silent(repeated_backward.RULE, penalized(order=2))
 
 
 def test_nodes_that_run_twice_have_one_number_and_those_of_parameters_none():
