@@ -167,11 +167,15 @@ def busy_merged(facts: Facts, launches: Ints, *, in_turn: bool = False) -> Float
 
 def _part_filled(facts: Facts, launches: Ints) -> Floats:
     """Return for what part of the device each launch has blocks; 1 where that is unknown."""
+    count, blocks = multiprocessors(facts), blocks_of(facts, launches)
+    return np.where((count > 0) & (blocks > 0), np.minimum(blocks / max(count, 1), 1), 1.0)
+
+
+def multiprocessors(facts: Facts) -> int:
+    """Return how many multiprocessors the smallest device has; 0 where the trace has none."""
     devices = facts.analysis.recording.trace.devices
-    counts = [dict(each.properties).get(_MULTIPROCESSORS, "0") for each in devices]
-    least = min((float(each) for each in counts if each.isdecimal()), default=0.0)
-    blocks = blocks_of(facts, launches)
-    return np.where((least > 0) & (blocks > 0), np.minimum(blocks / max(least, 1), 1), 1.0)
+    texts = [dict(each.properties).get(_MULTIPROCESSORS, "0") for each in devices]
+    return min((int(each) for each in texts if each.isdecimal() and int(each)), default=0)
 
 
 def blocks_of(facts: Facts, launches: Ints) -> Ints:

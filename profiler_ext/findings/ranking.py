@@ -49,7 +49,7 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
     unjudged: list[SkippedRule] = []
     judged = 0
     for rule in rules if analysis.steps else ():
-        verdict = verdict_of(rule.judge, facts)
+        verdict = verdict_of(rule.verdict, facts)
         if isinstance(verdict, CannotJudge):
             unjudged.append(SkippedRule(rule.name, verdict.reason, rank))
         else:

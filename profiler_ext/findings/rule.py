@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from profiler_ext.findings.finding import (
 from profiler_ext.records.events import Ints
 
 NO_ROWS: Ints = np.empty(0, np.int64)
+ON_CPU: Final = "the launches ran on the CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,13 @@ class Rule:
     takes_rest: bool = False
     # Whether its remedy leaves out whole calls, so that no other can make their launches faster
     leaves_out: bool = False
+    not_on_cpu: str = ""  # why it judges no session whose launches ran on the CPU; "" if it does
+
+    def verdict(self, facts: Facts) -> Iterable[Candidate] | CannotJudge:
+        """Judge a session."""
+        if self.not_on_cpu and not facts.on_device:
+            return CannotJudge(self.not_on_cpu)
+        return self.judge(facts)
 
 
 def count_and_time(facts: Facts, launches: Ints) -> tuple[Figure, Figure]:

@@ -29,8 +29,10 @@ FPROP = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc"
 WGRAD, DGRAD = "void cudnn::cnn::wgrad_alg1_engine<float, 128>", FPROP.replace("fprop", "dgrad")
 
 
-def normalized(blocks: int, kernel: str = MOMENTS, *, others: int = 1) -> Analysis:
-    """Steps with a kernel of so many blocks, on a device of 100 multiprocessors."""
+def normalized(
+    blocks: int, kernel: str = MOMENTS, *, others: int = 1, multiprocessors: str = "100"
+) -> Analysis:
+    """Steps with a kernel of so many blocks, on a device of so many multiprocessors."""
     script = Script()
     for _ in range(STEPS):
         script.launch(kernel, 500 * US, op="aten::native_group_norm", grid=[blocks, 1, 1])
@@ -39,7 +41,7 @@ def normalized(blocks: int, kernel: str = MOMENTS, *, others: int = 1) -> Analys
         script.wait()
         script.end_step()
     analysis = placed(script.analysis(), native_group_norm=at(3, "native_group_norm"))
-    device = Device(0, "NVIDIA H100", (("numSms", "100"),))
+    device = Device(0, "NVIDIA H100", (("numSms", multiprocessors),))
     recording = analysis.recording
     made = replace(recording.trace, devices=(device,))
     return replace(analysis, recording=replace(recording, trace=made))
@@ -62,11 +64,7 @@ def test_many_blocks_a_library_and_little_of_the_step_are_none(analysis: Analysi
 
 
 def test_a_device_whose_multiprocessors_are_not_known_cannot_be_judged():
-    analysis = Script()
-    analysis.launch(MOMENTS, 500 * US, grid=[4, 1, 1])
-    analysis.wait()
-    analysis.end_step()
-    (skipped,) = judged(few_blocks.RULE, analysis.analysis()).rules_skipped
+    (skipped,) = judged(few_blocks.RULE, normalized(4, multiprocessors="")).rules_skipped
     assert "multiprocessors" in skipped.reason
 
 

@@ -21,8 +21,6 @@ from profiler_ext.records import events, vocabulary
 
 
 def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, whose memory torch does not keep")
     rows = idle_pieces(facts, vocabulary.IdleCause.ALLOCATING)
     idle_ns = median_per_step(facts, rows)
     if not idle_ns:
@@ -72,5 +70,6 @@ RULE = rule.Rule(
     saving="Idle time of the usual step in which the CPU allocated or freed memory; or, if that is "
     "more, how much shorter the step would be in a replay without these calls, which use up the "
     "CPU's lead where the device is busy.",
+    not_on_cpu="the launches ran on the CPU, whose memory torch does not keep",
     judge=_judge,
 )

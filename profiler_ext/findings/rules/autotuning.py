@@ -139,8 +139,6 @@ def _ran_with(facts: Facts, launches: Ints, product: _Product, tile: tuple[int, 
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, where products have no templates")
     result = [(each, own) for each in tuned_templates(facts) if len(own := _mistuned(each))]
     if not result:
         return ()
@@ -213,5 +211,6 @@ RULE = Rule(
     "time of everything that was compiled with them: reductions are split for that size too. The "
     "tuned size is what capture estimated for the call site; the actual size is the grid times "
     "the tile in the generated code, rounded up to full tiles.",
+    not_on_cpu="the launches ran on the CPU, where products have no templates",
     judge=_judge,
 )

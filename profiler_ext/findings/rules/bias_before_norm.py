@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, launching
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, launching
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -23,8 +23,6 @@ _Layer = tuple[str | None, int | None, str | None]
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     layers = set(_layers_before_norms(facts))
     eager = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.EAGER)))
     own = eager[[_layer(facts, launch) in layers for launch in eager.tolist()]]
@@ -108,5 +106,6 @@ RULE = Rule(
     "if they are subtracted from the norm's running means.",
     saving="Time of the launches that add the biases and sum their gradients, or of launching "
     "them if the CPU is behind. Compiled layers add them within other kernels and are not judged.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -9,7 +9,7 @@ import numpy as np
 from profiler_ext.findings.autograd_nodes import node_around, nodes_of, with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -20,8 +20,6 @@ _MIN_FRACTION = 0.03
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     table = facts.launches
     is_own = table.scope.where(Scope.EAGER) & table.phase.where(Phase.FORWARD)
     is_own &= facts.mainly(lambda place: place.aten_op == _MATMUL)
@@ -99,5 +97,6 @@ RULE = Rule(
     saving="Time on the critical path of the copies and the sums of their gradients, and of each "
     "product as much as a copy takes: it reads what that wrote, or writes a gradient of its size. "
     "An upper bound: the products that remain read the operand once. Only where a backward tells.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts, enclosing, launches_by_line, location_of
+from profiler_ext.findings.facts import Facts, enclosing, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
@@ -18,12 +18,6 @@ from profiler_ext.records.vocabulary import Phase, Scope
 _COALESCES = "aten::_coalesce"
 _COMPRESSES = "CooToCsr"  # of the indices, converted to 32 bits
 _IN_MODEL = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE, Phase.OTHER)
-
-
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
-    return _candidates(facts)
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
@@ -99,5 +93,6 @@ RULE = Rule(
     "constant matrix whose transpose is kept as well sorts nothing in the backward either.",
     saving="How much shorter the step would be in a replay without these launches, without those "
     "that compress the rows of what is in order, and without the waits for values after them.",
-    judge=_judge,
+    not_on_cpu=ON_CPU,
+    judge=_candidates,
 )

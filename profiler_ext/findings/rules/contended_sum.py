@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
+from profiler_ext.findings.facts import Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -20,12 +20,6 @@ _MEMORY = "at::native::"
 _PASSES = 3
 _MIN_RATIO = 6
 _MIN_NS = 20_000
-
-
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
-    return _candidates(facts)
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
@@ -79,5 +73,6 @@ RULE = Rule(
     "the values of a place are neighbours: `torch.segment_reduce`, or a sparse product by rows. A "
     "table that is indexed by a range needs no index: `expand`, whose gradient is a sum.",
     saving="Time of adding on the critical path beyond three times what reading takes.",
-    judge=_judge,
+    not_on_cpu=ON_CPU,
+    judge=_candidates,
 )

@@ -58,8 +58,6 @@ _ON_DEVICE = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, which waits for no launch")
     groups = groups_of(facts, Kind.COMPUTING, Kind.PYTHON)
     return [_candidate(facts, each) for each in groups]
 
@@ -119,5 +117,6 @@ RULE = Rule(
     "launches and work that save more. What takes half a millisecond or longer without a "
     "break takes as long without a recording. Where steps cannot be replayed, the idle time "
     "meanwhile.",
+    not_on_cpu="the launches ran on the CPU, which waits for no launch",
     judge=_judge,
 )

@@ -17,8 +17,6 @@ from profiler_ext.records.vocabulary import IdleCause
 
 
 def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, which loads data itself")
     rows = idle_pieces(facts, IdleCause.DATA_LOADER)
     if not len(rows):
         return ()
@@ -56,5 +54,6 @@ RULE = rule.Rule(
     "stored.",
     saving="Idle time of the usual step in which the CPU waited for the next batch. An upper "
     "bound: workers need cores, and the batch still has to be copied.",
+    not_on_cpu="the launches ran on the CPU, which loads data itself",
     judge=_judge,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule
 from profiler_ext.records.events import Ints
 
 _BACKWARD = "embedding_backward"
@@ -28,8 +28,6 @@ _PASSES = {
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     of_backward = facts.mainly(lambda place: _BACKWARD in (place.aten_op or ""))
     fills = np.flatnonzero(facts.in_steps(of_backward & facts.of_op(_FILLS.__contains__)))
     return _of_lines(facts, fills)
@@ -91,5 +89,6 @@ RULE = Rule(
     saving="Time of filling the gradient on the critical path, and the optimizer's time for a "
     "table of that size: as many times the filling as its update reads or writes the table, at "
     "most all of the optimizer's time.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

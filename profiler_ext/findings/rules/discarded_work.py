@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
@@ -33,8 +33,6 @@ _MIN_ROWS = 512  # a call with fewer generates tokens one by one
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     is_eager = facts.launches.scope.where(Scope.EAGER) & (facts.main_place >= 0)
     forward = np.flatnonzero(
         facts.in_steps(is_eager & facts.launches.phase.where(Phase.FORWARD, Phase.OTHER))
@@ -193,5 +191,6 @@ RULE = Rule(
     "a masked language model 85% of the time of the last layer and the loss, an upper bound: "
     "nearly all mask 15%. Of the last position the time of the product, and of a "
     "conversion of all that it returns.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

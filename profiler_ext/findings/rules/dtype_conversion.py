@@ -32,8 +32,6 @@ _EXPLICIT_CAST = re.compile(
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, whose kernels do more than one thing")
     converts = facts.all_places(_converts) & ~facts.named(classify.is_memory_work)
     converts |= facts.named(is_conversion)
     converts &= facts.all_places(_is_implicit)
@@ -139,6 +137,7 @@ RULE = Rule(
     "micro-batches in one `autocast` block share the cast parameters.",
     saving="Time of these launches, or of launching them if the CPU is behind. An upper bound: "
     "without autocast, its precision is lost too.",
+    not_on_cpu="the launches ran on the CPU, whose kernels do more than one thing",
     judge=_judge,
     takes_rest=True,
 )

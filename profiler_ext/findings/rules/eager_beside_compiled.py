@@ -34,8 +34,6 @@ _REMEDY = (
 
 
 def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     late = candidates_of(facts, Kind.EAGER, lambda group: (_late(facts, group), _REMEDY))
     if not is_partly_compiled(facts) or isinstance(late, CannotJudge):
         return late
@@ -122,5 +120,6 @@ RULE = rule.Rule(
     "included. Of launches that the step waits for: how much shorter it would be in a replay that "
     "leaves 15% of the CPU's time for them and a third of the device's. Of complex numbers two "
     "thirds of the time of their function's kernels, or a replay without the eager ones.",
+    not_on_cpu=rule.ON_CPU,
     judge=_judge,
 )

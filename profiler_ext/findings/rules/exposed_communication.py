@@ -62,8 +62,6 @@ _PHASES = {_Part.GATHERS: (Phase.FORWARD,), _Part.AWAITED: (Phase.FORWARD, Phase
 
 
 def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, where nothing can be hidden")
     if not len(facts.analysis.communication):
         return CannotJudge("no rank communicates in this session")
     return tuple(_by_collective(facts))
@@ -177,5 +175,6 @@ RULE = rule.Rule(
     "and confirmed in others. No step is predicted to be shorter than its CPU time. Reported from "
     "8% of a step. Nothing is claimed for FSDP with fewer than four units: with more units the "
     "CPU works more, by an amount that the recording cannot show.",
+    not_on_cpu="the launches ran on the CPU, where nothing can be hidden",
     judge=_judge,
 )

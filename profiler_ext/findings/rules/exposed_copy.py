@@ -21,8 +21,6 @@ _AHEAD = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, where nothing is copied to a device")
     return tuple(_candidates(facts))
 
 
@@ -89,5 +87,6 @@ RULE = Rule(
     "that fit).",
     saving="Time of these copies on the critical path. An upper bound: what is converted on the "
     "device is still copied, with fewer bytes.",
+    not_on_cpu="the launches ran on the CPU, where nothing is copied to a device",
     judge=_judge,
 )

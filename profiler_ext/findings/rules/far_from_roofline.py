@@ -29,8 +29,6 @@ _REMEDY = {
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, whose peaks are not known")
     known = ~np.ma.getmaskarray(facts.rooflines.could_save_ns)
     if not known.any():
         return CannotJudge(
@@ -116,5 +114,6 @@ RULE = Rule(
     "the critical path, for the three kernels with the most. Launches that overlap with a "
     "collective are not judged, because it slows them. An upper bound: bytes and operations are "
     "estimates, and not every kernel can reach that.",
+    not_on_cpu="the launches ran on the CPU, whose peaks are not known",
     judge=_judge,
 )

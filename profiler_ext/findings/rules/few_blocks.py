@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from math import prod
 
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
-from profiler_ext.kineto.launch_shapes import launch_shapes
+from profiler_ext.findings.groups import blocks_of, multiprocessors
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Scope
 
 _NATIVE = "at::native::"
-_MULTIPROCESSORS = "numSms"
 # With a block on one in four or fewer, three quarters of the device have no work
 _MAX_PART = 0.25
 _MIN_NS = 100_000  # a shorter kernel has too little to do for all of them
@@ -27,36 +25,24 @@ _OF_NORMS = "more groups or a larger batch; else var_mean of x.unflatten, then x
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
-    counts = _multiprocessors(facts)
-    if not counts:
+    if not (count := multiprocessors(facts)):
         return CannotJudge("the trace does not tell how many multiprocessors the device has")
-    return _candidates(facts, min(counts))
+    return _candidates(facts, count)
 
 
-def _multiprocessors(facts: Facts) -> list[int]:
-    """Return how many multiprocessors the devices have that the trace tells it of."""
-    devices = facts.analysis.recording.trace.devices
-    texts = (dict(each.properties).get(_MULTIPROCESSORS, "") for each in devices)
-    return [int(text) for text in texts if text.isdecimal() and int(text)]
-
-
-def _candidates(facts: Facts, multiprocessors: int) -> Iterator[Candidate]:
+def _candidates(facts: Facts, count: int) -> Iterator[Candidate]:
     table = facts.launches
     is_own = table.scope.where(Scope.EAGER) & facts.named(lambda name: _NATIVE in name)
     is_own &= (table.duration_ns >= _MIN_NS) & (facts.main_place >= 0)
     rows = np.flatnonzero(facts.in_steps(is_own))
-    grid = launch_shapes(facts.analysis.recording.trace, table.event[rows]).grid
-    sizes = [prod(map(int, text.split("x"))) if text else 0 for text in grid.strings]
-    blocks = np.array(sizes, np.int64)[grid.codes]
-    is_few = (blocks > 0) & (blocks <= _MAX_PART * multiprocessors)
+    blocks = blocks_of(facts, rows)
+    is_few = (blocks > 0) & (blocks <= _MAX_PART * count)
     rows, blocks = rows[is_few], blocks[is_few]
     for own in launches_by_line(facts, rows):
-        yield from _candidate(facts, own, blocks[np.isin(rows, own)], multiprocessors)
+        yield from _candidate(facts, own, blocks[np.isin(rows, own)], count)
 
 
-def _candidate(facts: Facts, own: Ints, blocks: Ints, multiprocessors: int) -> Iterator[Candidate]:
+def _candidate(facts: Facts, own: Ints, blocks: Ints, count: int) -> Iterator[Candidate]:
     spent_ns = facts.median_per_step(own, facts.critical_ns(own))
     if not spent_ns or spent_ns < _MIN_FRACTION * facts.training.step_ns:
         return
@@ -65,9 +51,7 @@ def _candidate(facts: Facts, own: Ints, blocks: Ints, multiprocessors: int) -> I
     name = facts.launches.kernel_or_name[longest]
     yield Candidate(
         summary="a long kernel keeps few of the device's multiprocessors busy",
-        est_saving_ns=facts.median_per_step(
-            own, facts.critical_ns(own, 1 - blocks / multiprocessors)
-        ),
+        est_saving_ns=facts.median_per_step(own, facts.critical_ns(own, 1 - blocks / count)),
         confidence=Confidence.UPPER_BOUND,
         remedy=_OF_NORMS if is_norm else _REMEDY,
         location=location_of(facts.place(longest), name, facts.compile_id(longest)),
@@ -75,7 +59,7 @@ def _candidate(facts: Facts, own: Ints, blocks: Ints, multiprocessors: int) -> I
             *count_and_time(facts, own),
             Figure("that sets the pace", spent_ns, FigureUnit.NS),
             Figure("blocks of the longest", int(blocks[own == longest][0])),
-            Figure("multiprocessors of the device", multiprocessors),
+            Figure("multiprocessors of the device", count),
         ),
         launches=own,
     )
@@ -96,5 +80,6 @@ RULE = Rule(
     saving="Time of these kernels on the critical path, less the part that as many blocks as "
     "multiprocessors would take for the same work. An upper bound: with all of them busy, memory "
     "may be what it waits for.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -36,8 +36,6 @@ _LEAVE_NARROW = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, whose kernels do not tell their unit")
     products, narrow = (_of_units(facts, *each) for each in ((Unit.TF32_TENSOR,), _NARROW))
     paced_ns, narrow_ns = (
         facts.median_per_step(own, facts.critical_ns(own)) for own in (products, narrow)
@@ -114,5 +112,6 @@ RULE = Rule(
     "whether they are a layer's output or one of its gradients. Convolutions are taken to need "
     "half of their time. Pointwise ops and norms are not counted: autocast keeps some in float32. "
     "Products in float32 without tensor cores are those of another rule.",
+    not_on_cpu="the launches ran on the CPU, whose kernels do not tell their unit",
     judge=_judge,
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import with_backward
-from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
+from profiler_ext.findings.facts import Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -17,12 +17,6 @@ from profiler_ext.records.vocabulary import Phase, Scope
 _POWER = "aten::pow"
 # A product in bfloat16 and its backward move 18 bytes a number, the power and its casts 50
 _SAVING = 0.64
-
-
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
-    return _candidates(facts)
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
@@ -70,5 +64,6 @@ RULE = Rule(
     "the result is rounded to bfloat16 a little earlier, as it is by the cast.",
     saving="0.64 of the time on the critical path of the power, its casts and their backward: a "
     "product and its backward move the rest.",
-    judge=_judge,
+    not_on_cpu=ON_CPU,
+    judge=_candidates,
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_function, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.kineto import classify
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
@@ -28,8 +28,6 @@ _SAVING = 1 / 2
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     is_float64 = facts.named(lambda name: _FLOAT64.search(name) is not None)
     is_optimizers = facts.launches.phase.where(Phase.OPTIMIZER)
     duration_ns = facts.launches.duration_ns
@@ -78,5 +76,6 @@ RULE = Rule(
     "A model in float64 trains in float32, as a rule: `model.float()`.",
     saving="Half of the time of these kernels on the critical path, as float32 moves half of the "
     "bytes, and all of the casts of that function.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure
 from profiler_ext.findings.groups import ops_of
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -39,8 +39,6 @@ _FUSED_PASSES = 7
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     launches = facts.launches
     is_own = launches.phase.where(Phase.OPTIMIZER) & launches.scope.where(Scope.EAGER)
     is_own &= facts.of_op(lambda op: op.removeprefix(_PREFIX) in _PASSES)
@@ -110,5 +108,6 @@ RULE = Rule(
     "over the parameters less often: 7 times, where the ops of the recording pass over them 15 "
     "times and more. All of them are bound by memory. Or, if that is more, how much shorter the "
     "step would be in a replay without the launches of all of these ops but one.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

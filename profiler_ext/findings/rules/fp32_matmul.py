@@ -32,8 +32,6 @@ _CONVOLUTIONS = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, whose kernels do not tell their unit")
     is_named = facts.rooflines.unit_evidence.where(compute_units.UnitEvidence.KERNEL_NAME)
     is_fp32 = facts.rooflines.unit.where(compute_units.Unit.FP32) & is_named
     products = np.flatnonzero(facts.in_steps(is_fp32 & facts.named(_multiplies_matrices)))
@@ -86,5 +84,6 @@ RULE = Rule(
     "bfloat16, which also halves memory traffic.",
     saving="Three quarters of the time of those kernels on the critical path, assuming that TF32 "
     "is four times as fast; less if memory traffic takes longer than that.",
+    not_on_cpu="the launches ran on the CPU, whose kernels do not tell their unit",
     judge=_judge,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from profiler_ext.findings.autograd_nodes import accumulates, node_around, nodes_of
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of, shared_line
 from profiler_ext.findings.finding import NOWHERE, Confidence, Location
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -23,8 +23,6 @@ _MIN_PRODUCTS = 4  # a step; fewer are no network
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     if not facts.launches.phase.where(*_BEHIND).any():
         return ()
     return (*_without_backward(facts), *_with_gradients(facts))
@@ -160,5 +158,6 @@ RULE = Rule(
     saving="How much shorter the step would be in a replay without the backward of a network that "
     "has one. Else without all that the line launches which calls the network and nothing that is "
     "trained: an upper bound, because a recording does not tell whether inputs repeat.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -11,7 +11,7 @@ from profiler_ext.findings.code_of_lines import first_values_of
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.groups import blocks_of, ops_of
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import flag_rows
 from profiler_ext.records.vocabulary import Scope
 
@@ -35,8 +35,6 @@ _DRAW = "torch.randint(n, (k,)), if a number may be drawn twice; it draws no mor
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     return (*_candidates(facts), *_of_shares(facts))
 
 
@@ -101,5 +99,6 @@ RULE = Rule(
     "`torch.topk` where they are near an end, else `torch.kthvalue`; or those of a sample.",
     saving="Two thirds of how much shorter the step would be without the sort, for quantiles "
     "without all that they launch.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -44,8 +44,6 @@ class _Sum:
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     return (*(_candidate(facts, each) for each in _sums(facts)), *_products(facts))
 
 
@@ -188,5 +186,6 @@ RULE = Rule(
     "and the launches that write its gradient for each row. Of gathering and scattering two "
     "fifths, with their gradients: the rows still have to be read. Of joined rows the product with "
     "its backward, an upper bound: the nodes remain to be multiplied.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

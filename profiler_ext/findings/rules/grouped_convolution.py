@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -37,8 +37,6 @@ class _Calls:
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     is_own = facts.launches.scope.where(Scope.EAGER) & (facts.main_place >= 0)
     is_own &= facts.launches.phase.where(Phase.FORWARD, Phase.BACKWARD)
     is_own &= facts.of_op(lambda op: _CONVOLVES.match(op) is not None)
@@ -146,5 +144,6 @@ RULE = Rule(
     saving="How long the device works for these launches, less what another call of the line took "
     "for all groups at once, for each convolution that they compute: a convolution, its gradient "
     "by the input and that by its weights do as many operations. Unknown where no call does.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
@@ -19,8 +19,6 @@ _MUCH_LARGER = 8
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     if facts.in_steps(facts.launches.phase.where(Phase.BACKWARD)).any():
         return ()
     cats = facts.in_steps(facts.of_op(_CAT.__eq__))
@@ -61,5 +59,6 @@ RULE = Rule(
     remedy="A cache of the full length, allocated once: `cache[:, :, position] = new` or "
     '`index_copy_` (transformers: `cache_implementation="static"`).',
     saving="Time of these copies on the critical path: what is new in them is little.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -17,8 +17,6 @@ _LOOKS_UP = "aten::index"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     launches = facts.launches
     is_put = facts.mainly(lambda place: place.aten_op in _PUTS)
     is_put &= launches.phase.where(Phase.BACKWARD) & launches.scope.where(Scope.EAGER)
@@ -80,5 +78,6 @@ RULE = Rule(
     saving="Time of those launches on the critical path beyond what the lookup itself takes at "
     "that line: adding moves about as many bytes. Masks of truth values, whose indices are counted "
     "first, are not judged.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -75,8 +75,6 @@ _RANKS = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, which waits for no launch")
     rows = idle_pieces(facts, *_LAUNCHING)
     of_ns = facts.step_ns - facts.training.overhead_ns
     slower_ns = max(facts.training.overhead_ns - facts.profiler_ns, 0)
@@ -300,6 +298,7 @@ RULE = Rule(
     "other costs two microseconds, and the optimizer stays as it is. If the remedy "
     "is to compile, three fifths of the time of torch's own eager kernels are added, as in "
     "`uncompiled`, because compiling fuses them.",
+    not_on_cpu="the launches ran on the CPU, which waits for no launch",
     judge=_judge,
     takes_rest=True,
 )

@@ -33,8 +33,6 @@ _BATCH_NORM_SAVING = 2 / 3
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, where cuDNN is not")
     launches = np.flatnonzero(facts.in_steps(facts.named(_changes_layout)))
     return (*((_candidate(facts, launches),) if len(launches) else ()), *_of_inputs(facts))
 
@@ -139,5 +137,6 @@ RULE = Rule(
     "back, and of the same copies in the backward, or of launching them if the CPU is behind; and "
     "two thirds of the time of torch's own channels-first batch norms on the critical path. Other "
     "kernels may get faster or slower with the layout, which is not counted.",
+    not_on_cpu="the launches ran on the CPU, where cuDNN is not",
     judge=_judge,
 )

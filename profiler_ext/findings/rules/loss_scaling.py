@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.rule import Candidate, Rule, removal
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, removal
 from profiler_ext.rooflines.compute_units import Unit
 
 _UNSCALES = frozenset(
@@ -16,8 +16,6 @@ _UNSCALES = frozenset(
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     unscales = np.flatnonzero(facts.in_steps(facts.of_op(_UNSCALES.__contains__)))
     in_half, in_bfloat = (
         facts.in_steps(facts.rooflines.unit.where(unit)).any()
@@ -41,5 +39,6 @@ RULE = Rule(
     remedy="Call `loss.backward()` and `optimizer.step()` without the scaler.",
     saving="Time of the launches that unscale, or of launching them if the CPU is behind. The wait "
     "for the check is that of the rule of synchronisations.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

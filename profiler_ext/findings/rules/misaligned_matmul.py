@@ -69,8 +69,6 @@ def claimed(facts: Facts) -> Ints:
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, whose kernels do not tell their alignment")
     judged = _judged(facts)
     return [_candidate(facts, own, judged) for own in launches_by_line(facts, claimed(facts))]
 
@@ -256,5 +254,6 @@ RULE = Rule(
     "operations are known (compiled, or recorded with `--shapes`); else from a table measured on "
     "an H100 (`benchmarks/library_kernels.py`), of the nearest sizes, or of common ones where "
     "sizes are not known. Batched products are not judged.",
+    not_on_cpu="the launches ran on the CPU, whose kernels do not tell their alignment",
     judge=_judge,
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.provenance import GraphInstance, is_view_op
@@ -205,8 +205,6 @@ def _candidate(facts: Facts, missed: _Missed, bytes_per_ns: float) -> Candidate:
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     if not facts.analysis.recording.graphs:
         return CannotJudge("nothing was compiled")
     rate = memory_bytes_per_ns(facts.analysis)
@@ -563,5 +561,6 @@ RULE = Rule(
     "long as the longest, or as their traffic, and 3 us at least. All of it at most the time of "
     "these kernels, and only as far as the step waits for the device. Whether an eager op between "
     "two graphs works on what the first one returned is not known.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -25,8 +25,6 @@ _SAVING = 2 / 3
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, where cuDNN is not")
     is_unfolded = facts.named(lambda name: _UNFOLDED.search(name) is not None)
     # F.unfold launches the same kernel
     is_unfolded &= facts.mainly(lambda place: _CONVOLVES.search(place.aten_op or "") is not None)
@@ -117,5 +115,6 @@ RULE = Rule(
     "its way on the CPU. Of depthwise convolutions two thirds: what "
     "cuDNN takes for the same sizes is not in the recording. Of two such lines that were replaced, "
     "on an H100, a half and 0.85 of their time were gone.",
+    not_on_cpu="the launches ran on the CPU, where cuDNN is not",
     judge=_judge,
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_function, location_of
+from profiler_ext.findings.facts import Facts, launches_by_function, location_of
 from profiler_ext.findings.finding import Confidence, Figure
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -19,12 +19,6 @@ _BEHIND = re.compile(r"aten::max_pool[123]d_with_indices_backward$")
 _KERNEL = re.compile(r"max_?pool", re.IGNORECASE)
 # A window of twice the size has four times the values; equal windows differ by less
 _UNLIKE = 1.4
-
-
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
-    return _candidates(facts)
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
@@ -108,5 +102,6 @@ RULE = Rule(
     "windows of a and b in a row are one of a + b - 1.",
     saving="Time on the critical path of each pool above that of the shortest, forward and "
     "backward.",
-    judge=_judge,
+    not_on_cpu=ON_CPU,
+    judge=_candidates,
 )

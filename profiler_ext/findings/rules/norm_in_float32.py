@@ -10,7 +10,7 @@ import numpy as np
 from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -23,8 +23,6 @@ _MIN_FRACTION = 0.02
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     norms, casts = _between_casts(facts)
     if not len(norms):
         return ()
@@ -96,5 +94,6 @@ RULE = Rule(
     "these are rounded then, and what it returns is rounded once, as it is now.",
     saving="Time of the casts on the critical path with that of their backward, and half of the "
     "norms' own: they move half the bytes.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from profiler_ext.findings.code_of_lines import lines_to_products
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line
 from profiler_ext.findings.finding import Confidence
-from profiler_ext.findings.rule import Candidate, Rule, removal
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, removal
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Scope
 
@@ -31,8 +31,6 @@ _REMEDY = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     is_there = facts.launches.scope.where(Scope.EAGER) & (facts.main_place >= 0)
     eager = np.flatnonzero(facts.in_steps(is_there))
     lines = list(launches_by_line(facts, eager))
@@ -123,5 +121,6 @@ RULE = Rule(
     "rows, also of the lines of the function that make their operand of them, by their text; "
     "moving rows by index takes about as long as the products. An upper bound where neither reads "
     "them.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

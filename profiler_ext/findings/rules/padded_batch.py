@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -25,8 +25,6 @@ _MAX_REAL = 0.9  # less padding is rounding
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     is_pad = facts.mainly(lambda place: _PADS.match(place.aten_op or "") is not None)
     is_pad &= facts.of_op(_COPIES.__eq__) & facts.launches.scope.where(Scope.EAGER)
     pads = np.flatnonzero(facts.in_steps(is_pad & facts.named(_tells_elements)))
@@ -96,5 +94,6 @@ RULE = Rule(
     "An upper bound: a batch may hold texts that are as long, and a smaller step may wait for the "
     "CPU. Where batches are padded on the CPU, a recording does not tell which part is padding, "
     "and nothing is reported.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import with_backward
-from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
+from profiler_ext.findings.facts import Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time, launching
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -20,12 +20,6 @@ _WRITES = frozenset({"aten::fill_", "aten::copy_", "aten::constant_pad_nd"})
 _CONVOLVES = re.compile(r"aten::(conv[123]d|_?convolution)$")
 _AMOUNTS = re.compile(r"\bpad\(\s*[^,()]+(?:\([^()]*\))?\s*,\s*[(\[]([^()\[\]]*)[)\]]")
 _OTHER_VALUE = re.compile(r"value=-?(?!0\b)\d|mode=|inf\b")
-
-
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
-    return _candidates(facts)
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
@@ -93,5 +87,6 @@ RULE = Rule(
     "nothing is reported, but a recording without the inputs of ops does not tell all.",
     saving="Time of the copies, of filling and of their backward, or of launching them if the CPU "
     "is behind. An upper bound: where the amounts differ between two sides the copy stays.",
-    judge=_judge,
+    not_on_cpu=ON_CPU,
+    judge=_candidates,
 )

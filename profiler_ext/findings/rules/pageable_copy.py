@@ -31,8 +31,6 @@ _IN_MODULES = (Phase.FORWARD, Phase.RECOMPUTE)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, where nothing is copied to a device")
     if facts.in_steps(facts.named(classify.is_copy_of_unknown_memory)).any():
         return CannotJudge("the trace does not say of its copies whether they use pageable memory")
     inside = is_in_module(facts)
@@ -110,5 +108,6 @@ RULE = Rule(
     "device has finished all earlier work; before that a call delays nothing. Or, if that is more, "
     "how much shorter the step would be in a replay without the waits in these calls, which use "
     "up the CPU's lead. An upper bound: a pinned copy takes time too.",
+    not_on_cpu="the launches ran on the CPU, where nothing is copied to a device",
     judge=_judge,
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time, launching
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -27,8 +27,6 @@ _MIN_PART = 0.05  # of the convolutions' own time
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     eager = facts.launches.scope.where(Scope.EAGER) & (facts.main_place >= 0)
     forward = facts.mainly(lambda place: _CONVOLVES.match(place.aten_op or "") is not None)
     backward = facts.mainly(lambda place: place.aten_op == _BACKWARD)
@@ -100,5 +98,6 @@ RULE = Rule(
     "around it. Of images `channels_last` does the same.",
     saving="Time of these copies, additions of the bias and sums of the weights' gradients on the "
     "critical path; if the CPU is behind, how much shorter the step is in a replay without them.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

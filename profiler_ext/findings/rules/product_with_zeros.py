@@ -10,7 +10,7 @@ import numpy as np
 from profiler_ext.findings.code_of_lines import products_with_zeros
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -28,8 +28,6 @@ _SPARSE = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     return tuple(_candidates(facts))
 
 
@@ -95,5 +93,6 @@ RULE = Rule(
     "(`to_sparse_csr`, `torch.sparse.mm`), or gather and add along the edges (PyG's `edge_index`).",
     saving="Time of the products on the critical path, forward and backward. An upper bound: how "
     "many entries are zero is not in a recording, and a sparse product takes time, too.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

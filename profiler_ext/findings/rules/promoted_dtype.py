@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import backward_of
-from profiler_ext.findings.facts import CannotJudge, Facts, Rows, location_of
+from profiler_ext.findings.facts import Facts, Rows, location_of
 from profiler_ext.findings.finding import Confidence, Figure
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -21,12 +21,6 @@ _COMPUTES = re.compile(r"aten::(mul|add|sub|rsub|div|where|addcmul|lerp)_?$")
 _POINTWISE = re.compile(r"elementwise_kernel|CatArray")
 _MAX_CHAIN = 24  # launches from the promotion to the cast: of queries and keys, say
 _HALF = 0.5
-
-
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
-    return _candidates(facts)
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
@@ -116,5 +110,6 @@ RULE = Rule(
     "used.",
     saving="All of the casts, forward and backward, and half of the pointwise kernels between, on "
     "the critical path.",
-    judge=_judge,
+    not_on_cpu=ON_CPU,
+    judge=_candidates,
 )

@@ -18,8 +18,6 @@ _MIN_HEAVY = 0.3
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, which checkpoints for no device")
     recomputed = np.flatnonzero(facts.in_steps(facts.all_places(_is_recomputed)))
     heavy = recomputed[facts.launches.kind.where(*_HEAVY)[recomputed]]
     spent_ns = facts.median_per_step(recomputed, facts.launches.duration_ns[recomputed])
@@ -69,5 +67,6 @@ RULE = Rule(
     "a replay without them, and without the Python that leaves each checkpoint: what no checkpoint "
     "at all would save. The trace does not show how much "
     "memory it would need, so check whether it fits.",
+    not_on_cpu="the launches ran on the CPU, which checkpoints for no device",
     judge=_judge,
 )

@@ -15,7 +15,7 @@ from profiler_ext.findings.autograd_nodes import (
 )
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, location_of, shared_line
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.vocabulary import Phase
 
@@ -27,8 +27,6 @@ _IN_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     nodes = nodes_of(facts)
     # Gradients of gradients need the first backward
     if any(_OF_GRADIENTS in name for name in names_of(facts, nodes)):
@@ -149,5 +147,6 @@ RULE = Rule(
     "Of a penalty, an upper bound: fifteen sixteenths of its forward, of both of its backwards, "
     "and of that through the first. Nodes that autograd names as those of a forward are not "
     "counted.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -12,7 +12,7 @@ from profiler_ext.findings.code_of_lines import equal_calls
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, Location
 from profiler_ext.findings.lines_of_functions import draws, functions_of, launches_under
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
@@ -25,8 +25,6 @@ _ONCE = "call it once and use its result at both lines"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     return tuple(_candidates(facts))
 
 
@@ -118,6 +116,7 @@ RULE = Rule(
     saving="All launches of one of the calls, with its backward if both have one; where the CPU is "
     "behind, how much shorter the step is in a replay without them. Other rules count of these "
     "launches nothing.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
     leaves_out=True,
 )

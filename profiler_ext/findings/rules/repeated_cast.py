@@ -10,7 +10,7 @@ import numpy as np
 from profiler_ext.findings.autograd_nodes import accumulates, node_around, nodes_of
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, enclosing, location_of
 from profiler_ext.findings.finding import Confidence, Figure
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -29,8 +29,6 @@ class _Casts:
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     lines = [(each, _times(facts, each)) for each in _casts(facts)]
     again = [(each, times) for each, times in lines if times > 1]
     return (_candidate(facts, again),) if again else ()
@@ -116,5 +114,6 @@ RULE = Rule(
     "parameters in bfloat16, with an optimizer that keeps what it needs in float32.",
     saving="Time of these casts and of their backward, less one for each parameter, on the "
     "critical path, or of launching them if the CPU is behind.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_function
-from profiler_ext.findings.rule import Candidate, Rule, removal
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, removal
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -27,8 +27,6 @@ _REMEDY = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     eager = facts.launches.scope.where(Scope.EAGER)
     is_copy = facts.of_op(_COPIES.__eq__) & facts.mainly(_is_repeat) & eager
     copies = np.flatnonzero(facts.in_steps(is_copy))
@@ -78,5 +76,6 @@ RULE = Rule(
     saving="Time of the copies, and of their backward, which sums gradients; where the "
     "CPU is behind, how much shorter the step is in a replay without them, and without the views "
     "and the Python code before each.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -22,8 +22,6 @@ _FSDP = (
 
 
 def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, where nothing can be hidden")
     communication = facts.analysis.communication
     if not len(communication):
         return CannotJudge("no rank communicates in this session")
@@ -98,5 +96,6 @@ RULE = rule.Rule(
     "claimed with fewer than eight of those, if the device waits for the CPU for three tenths of "
     "a step, or if the collectives are hidden: they slow the work that they overlap, by an "
     "unknown amount. The finding says so if they take a tenth of a step.",
+    not_on_cpu="the launches ran on the CPU, where nothing can be hidden",
     judge=_judge,
 )

@@ -24,8 +24,6 @@ _BACKWARD = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, which has no CUDA graphs")
     launches = np.flatnonzero(facts.in_steps(facts.launches.evidence.where(*_OF_REPLAYS)))
     launches = launches[[not _is_one_number(facts, launch) for launch in launches.tolist()]]
     is_backward = facts.launches.phase.where(vocabulary.Phase.BACKWARD)[launches]
@@ -117,5 +115,6 @@ RULE = Rule(
     "backward nothing is claimed, because no trial has confirmed it; the time, or the launch "
     "overhead, is given as a figure from 1% of the usual step. Copies of one number, a seed or "
     "the gradient that `backward()` makes for a loss are not reported: there is no remedy.",
+    not_on_cpu="the launches ran on the CPU, which has no CUDA graphs",
     judge=_judge,
 )

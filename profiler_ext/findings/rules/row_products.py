@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -29,8 +29,6 @@ _SAVING = 2 / 3
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     table = facts.launches
     is_own = table.scope.where(Scope.EAGER) & table.phase.where(Phase.FORWARD)
     is_own &= facts.of_op(_MULTIPLIES.__eq__) & (facts.main_place >= 0)
@@ -99,5 +97,6 @@ RULE = Rule(
     saving="Two thirds of the time on the critical path of the products and those of their "
     "backward: how long the rows are is not in the recording. Of one such line (rows of 32 "
     "numbers, on an H100) three quarters were gone.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

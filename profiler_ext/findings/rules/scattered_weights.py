@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, enclosing
-from profiler_ext.findings.rule import Candidate, Rule, removal
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, removal
 from profiler_ext.records.vocabulary import Scope
 
 _CALLS = ("aten::_cudnn_rnn", "aten::miopen_rnn")
@@ -16,8 +16,6 @@ _MIN_COPIES = 4  # a layer has two weights and two biases
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     events, op = facts.analysis.recording.trace.events, facts.launches.op_event
     is_copy = facts.of_op(_COPIES.__eq__) & facts.launches.scope.where(Scope.EAGER)
     rows = np.flatnonzero(facts.in_steps(is_copy & ~np.ma.getmaskarray(op)))
@@ -44,5 +42,6 @@ RULE = Rule(
     "apart; torch warns once, and copies them in each call.",
     remedy="`rnn.flatten_parameters()` once, after the weights have changed place.",
     saving="Time of these copies, or of launching them if the CPU is behind.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -33,8 +33,6 @@ class _Layers:
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, which waits for no launch")
     return [_candidate(facts, each) for each in _layers(facts)]
 
 
@@ -113,5 +111,6 @@ RULE = Rule(
     saving="Three quarters of how much shorter the step would be in a replay without all but the "
     "first of them, the rest is for the views; of kernels below 10 us that set the pace half of "
     "their time. Of longer kernels nothing is claimed, nor is their backward.",
+    not_on_cpu="the launches ran on the CPU, which waits for no launch",
     judge=_judge,
 )

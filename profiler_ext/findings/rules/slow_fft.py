@@ -31,8 +31,6 @@ _HALF = 0.5
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, where cuFFT is not")
     is_slow = facts.named(lambda name: _BLUESTEIN.search(name) is not None)
     launches = np.flatnonzero(facts.in_steps(is_slow))
     return (*_of_real_numbers(facts), *((_of_length(facts, launches),) if len(launches) else ()))
@@ -99,5 +97,6 @@ RULE = Rule(
     "numbers that of the kernels that write the second half, and half of the other complex kernels "
     "of the function if a line of these takes the real part, and one of them is an inverse "
     "transform.",
+    not_on_cpu="the launches ran on the CPU, where cuFFT is not",
     judge=_judge,
 )

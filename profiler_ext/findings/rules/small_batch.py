@@ -17,8 +17,6 @@ _MIN_KNOWN = 0.8  # of the products' time whose bytes are known
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, whose peaks are not known")
     if not facts.is_decoding:
         return ()
     rooflines = facts.rooflines
@@ -74,5 +72,6 @@ RULE = Rule(
     "tokens a second, without profiling where that is known, and what they would be if each kernel "
     "whose bytes are known ran at the device's bandwidth or peak and nothing else took time. Not "
     "judged where the bytes of most products are unknown, as in eager steps without `--shapes`.",
+    not_on_cpu="the launches ran on the CPU, whose peaks are not known",
     judge=_judge,
 )

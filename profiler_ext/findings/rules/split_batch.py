@@ -41,8 +41,6 @@ class _Calls:
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, which waits for no launch")
     if facts.replay is None:
         return ()
     return tuple(_candidate(facts, each) for each in (*_calls(facts), *_loops(facts)))
@@ -186,5 +184,6 @@ RULE = Rule(
     "in training then see one batch in place of two, which changes their statistics.",
     saving="How much shorter the step would be in a replay in which all calls cost the CPU what "
     "one does, and kernels below 10 us run once.",
+    not_on_cpu="the launches ran on the CPU, which waits for no launch",
     judge=_judge,
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time, launching
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
@@ -51,8 +51,6 @@ _MAX_LINES = 3  # from a copy to the views whose gradient it makes a copy, too
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     launches = facts.launches
     is_copy = facts.of_op(_COPIES.__eq__) & launches.scope.where(Scope.EAGER)
     copies = np.flatnonzero(facts.in_steps(is_copy & facts.mainly(_is_asked)))
@@ -188,5 +186,6 @@ RULE = Rule(
     saving="Time of the copies, and of as many copies of gradients in the same function, or of "
     "launching them if the CPU is behind; of norms less one for a copy that is kept. Compiled code "
     "makes no such copies and is not judged.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

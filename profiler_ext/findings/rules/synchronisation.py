@@ -25,8 +25,6 @@ from profiler_ext.records.events import Ints, flag_rows
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, which waits for no device")
     in_loops = waits_of_calls(facts)
     lines = {
         where: own
@@ -151,5 +149,6 @@ RULE = Rule(
     "tensors and reads or copies each, what `python_loop` would save is added: one op does it all, "
     "and nothing is read in between. Waits in most rounds of a loop in a forward are part of "
     "`python_loop`. Waits for a copy to the device are not included.",
+    not_on_cpu="the launches ran on the CPU, which waits for no device",
     judge=_judge,
 )

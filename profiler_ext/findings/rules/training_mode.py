@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.rule import Candidate, Rule, removal
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, removal
 from profiler_ext.records.vocabulary import Phase, Scope
 
 _LEARNS = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION, Phase.OPTIMIZER)
@@ -15,8 +15,6 @@ _STATISTICS = "batch_norm_collect_statistics"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     if facts.launches.phase.where(*_LEARNS).any():
         return ()
     is_training = facts.of_op(lambda op: "dropout" in op)
@@ -40,5 +38,6 @@ RULE = Rule(
     remedy="`model.eval()`. For functions of your own: `F.dropout(x, p, training=self.training)`.",
     saving="Time of these launches, or of launching them if the CPU is behind. Batch norms that "
     "use their running statistics take less, which is not counted.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -38,8 +38,6 @@ _COMPILE_FUNCTION = (
 
 
 def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     if is_partly_compiled(facts):
         return ()
     launches = eager_kernels(facts)
@@ -187,6 +185,7 @@ RULE = rule.Rule(
     "So have the three largest of the other functions, if they lose a twentieth of the step. "
     "Matrix products, convolutions, attention and the optimizer are not included, nor what "
     "compiled code calls as it is: FFTs and kernels of complex numbers, sorts, sums by index.",
+    not_on_cpu=rule.ON_CPU,
     judge=_judge,
     takes_rest=True,
 )

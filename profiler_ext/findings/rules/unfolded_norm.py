@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.rule import Candidate, Rule, removal
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, removal
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -20,8 +20,6 @@ _LEARNS = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION, Phase.O
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     launches = facts.launches
     if launches.phase.where(*_LEARNS).any():
         return ()
@@ -72,5 +70,6 @@ RULE = Rule(
     saving="Time of the batch norms on the critical path, or of launching them if the CPU is "
     "behind. Convolutions without a bias get one, which eager torch adds in a kernel that reads "
     "and writes as much as the norm's: then the longest launch of each norm is not counted.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

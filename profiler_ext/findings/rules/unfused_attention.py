@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.library_kernels import ALL_BACKENDS, Attention, table
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records import analysis, events, vocabulary
 
 _CALL = "scaled_dot_product_attention"
@@ -54,8 +54,6 @@ _WRITTEN = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     return [*_of_calls(facts), *_written_out(facts)]
 
 
@@ -263,5 +261,6 @@ RULE = Rule(
     "that is written out, the products, the softmax, what runs between them, and what scales, "
     "masks or drops at their lines. In inference only products and softmaxes of 20 us or more are "
     "judged: with one token at a time, products are as fast.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -31,8 +31,6 @@ class _Siblings:
 
 
 def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU, whose times are not steady enough")
     every, slowed = np.ones(len(facts.launches), np.bool_), collectives.overlaps_collective(facts)
     spent_ns, critical_ns, slowed_ns = (
         _of_places(facts, chosen) for chosen in (every, facts.pace.is_critical, slowed)
@@ -146,5 +144,6 @@ RULE = rule.Rule(
     remedy="Compare its kernels with those of a sibling, line by line.",
     saving="Time beyond the median of its siblings, as far as its launches are on the critical "
     "path. Launches that overlap with a collective, which slows them, count half.",
+    not_on_cpu="the launches ran on the CPU, whose times are not steady enough",
     judge=_judge,
 )

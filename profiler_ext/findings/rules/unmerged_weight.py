@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.rule import Candidate, Rule, removal
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, removal
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -22,8 +22,6 @@ _ADDS = frozenset({"aten::add", "aten::add_", "aten::mul", "aten::mul_", "aten::
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     if facts.launches.phase.where(*_LEARNS).any():
         return ()
     return _candidates(facts)
@@ -78,5 +76,6 @@ RULE = Rule(
     "it often.",
     saving="Time of these launches on the critical path; if the CPU is behind, how much shorter "
     "the step is in a replay without them and the Python before them.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

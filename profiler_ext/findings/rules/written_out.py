@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import backward_of
-from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.facts import Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -82,12 +82,6 @@ _REMEDIES: Final = {
     "lerp": "torch.lerp(a, b, weight): one kernel",
 }
 _Match = tuple[str, str, Ints]  # what is written out, its remedy, and the launches of it
-
-
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
-    return _candidates(facts)
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
@@ -214,5 +208,6 @@ RULE = Rule(
     "and not after each op, so that results may differ in the last bits.",
     saving="Time of all of these kernels but the longest of each forward and each backward, or of "
     "launching them if the CPU is behind: one kernel moves about as much as the longest.",
-    judge=_judge,
+    not_on_cpu=ON_CPU,
+    judge=_candidates,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, launching
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, launching
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
@@ -17,8 +17,6 @@ _ADDS = "aten::add_"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    if not facts.on_device:
-        return CannotJudge("the launches ran on the CPU")
     zeroes, adds = zeroes_and_adds(facts)
     if not len(zeroes) or not len(adds):
         return ()
@@ -87,5 +85,6 @@ RULE = Rule(
     remedy="`optimizer.zero_grad()`, whose default is `set_to_none=True`.",
     saving="What zeroing takes, and the additions of the first backward pass: time of these "
     "launches, or of launching them if the CPU is behind.",
+    not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -55,7 +55,7 @@ def _judge_temporaries(facts: MemoryFacts) -> Iterable[MemoryFinding] | CannotJu
 
 def _fused_ns(facts: MemoryFacts) -> int | None:
     """Return what the fused kernel saves by fewer passes over the parameters, below 0."""
-    verdict = foreach_optimizer.RULE.judge(facts.times)
+    verdict = foreach_optimizer.RULE.verdict(facts.times)
     if isinstance(verdict, CannotJudge):
         return None
     return -sum(each.est_saving_ns for each in verdict) or None
