@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from math import prod
 
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.groups import blocks_of
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
-from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -47,21 +46,12 @@ def _candidates(facts: Facts, rows: Ints, is_of_one: Rows) -> Iterator[Candidate
             continue
         products = np.union1d(own, behind)
         calls = np.unique(facts.launches.op_event[own].filled(-1))
-        pairs = int(_blocks(facts, own).sum()) // len(calls)
+        pairs = int(blocks_of(facts, own).sum()) // len(calls)  # each has a block
         each_ns = int(facts.launches.duration_ns[own].sum()) / len(calls) / max(pairs, 1)
         spent_ns = facts.median_per_step(products, facts.critical_ns(products))
         is_large = spent_ns >= _MIN_FRACTION * facts.training.step_ns
         if is_large and pairs >= _MIN_ROWS and each_ns <= _MAX_NS_PER_ROW:
             yield _candidate(facts, own, products, (pairs, spent_ns))
-
-
-def _blocks(facts: Facts, launches: Ints) -> Ints:
-    """Return how many blocks each kernel has: one for each pair of rows."""
-    events = facts.launches.event[launches]
-    grid = launch_shapes(facts.analysis.recording.trace, events).grid
-    sizes = [prod(map(int, text.split("x"))) if text else 0 for text in grid.strings]
-    blocks: Ints = np.array(sizes, np.int64)[grid.codes]
-    return blocks
 
 
 def _candidate(facts: Facts, own: Ints, products: Ints, figures: tuple[int, int]) -> Candidate:
