@@ -78,7 +78,7 @@ def test_the_lines_stand_with_the_largest_first(view):
 
 def test_one_line_says_what_was_recorded_and_one_what_to_change_first(view):
     document = make_document(mlp().analysis)
-    (found,) = document.recommendations.findings
+    found = document.recommendations.findings[0]
     lines = view.locator(".heading p").all_inner_texts()
     assert lines == [
         f"first/rank0 \u00b7 {document.heading}",
@@ -108,7 +108,7 @@ def test_the_recommendations_stand_above_the_breakdown(view):
     titles = view.locator(".summary h2").all_inner_texts()
     assert titles == [first.title, "Step time breakdown"]
     item = view.locator(".summary details").first
-    (found,) = first.findings
+    found = first.findings[0]
     assert item.inner_text() == f"{found.saving} {found.summary}"
     item.locator("summary").click()
     assert item.inner_text().split("\n\n") == [
