@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from profiler_ext.findings.autograd_nodes import backward_of
+from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import Facts, Rows, location_of
 from profiler_ext.findings.finding import Confidence, Figure
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
@@ -24,29 +24,23 @@ _HALF = 0.5
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
-    phase = facts.launches.phase
     is_cast = facts.named(is_conversion)
-    behind = np.flatnonzero(facts.in_steps(phase.where(Phase.BACKWARD)))
+    is_training = facts.in_steps(facts.launches.phase.where(Phase.BACKWARD)).any()
     lines: dict[tuple[str | None, int | None], list[Ints]] = {}
     for chain in _chains(facts, is_cast):
         place = facts.place(int(chain[0]))
         lines.setdefault((place.file, place.line), []).append(chain)
     for chains in lines.values():
         forward = np.unique(np.concatenate(chains))
-        calls = np.unique(facts.called_ops(forward))
-        gradients = backward_of(facts, calls[calls >= 0], behind)
+        rows = with_backward(facts, forward)
         # The gradient of what was promoted is cast back to its dtype
-        if len(behind) and not is_cast[gradients].any():
+        if is_training and not is_cast[np.setdiff1d(rows, forward)].any():
             continue
-        rows = np.union1d(forward, gradients)
         part = np.where(is_cast[rows], 1.0, _HALF)
-        saved_ns = (part * facts.removal_saving_ns(rows) * facts.pace.is_critical[rows]).astype(
-            np.int64
-        )
         first = np.array([chain[0] for chain in chains], np.int64)
         yield Candidate(
             summary="an operand in float32 promotes activations, which are cast back",
-            est_saving_ns=facts.median_per_step(rows, saved_ns),
+            est_saving_ns=facts.median_per_step(rows, facts.critical_ns(rows, part)),
             confidence=Confidence.ESTIMATED,
             remedy="the table, scale or mask in the dtype of the activations: .to(x.dtype)",
             location=location_of(facts.place(facts.longest(first))),
