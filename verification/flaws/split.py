@@ -10,13 +10,14 @@ from .catalogue import FIRST
 from .fifth_catalogue import FIFTH
 from .fourth_catalogue import FOURTH
 from .second_catalogue import SECOND
+from .sixth_catalogue import SIXTH
 from .third_catalogue import THIRD
 
 __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", "held_out_2", "held_out_3", "held_out_4", "held_out_5")
+SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 7)))
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -27,9 +28,8 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 def drawn() -> dict[str, list[str]]:
     """The halves of the first collection, and all of the others."""
-    later = {
-        f"held_out_{at}": sorted(each) for at, each in enumerate((SECOND, THIRD, FOURTH, FIFTH), 2)
-    }
+    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH)
+    later = {f"held_out_{at}": sorted(each) for at, each in enumerate(sets, 2)}
     return draw(list(FIRST), SEED) | later
 
 
