@@ -17,20 +17,32 @@ from profiler_ext.findings.rules import (
 )
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import Phase
-from tests.findings.stepping import US, Script, is_silent, only, placed
-from tests.handmade import interned
+from tests.findings.stepping import CPU, US, Script, is_silent, only, placed
+from tests.handmade import Mark, interned
 
 _ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, float>"
 _DOUBLE = "void at::native::elementwise_kernel<at::native::BinaryFunctor<double, double> >"
 _CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>"
 
 
-def made(*launches: tuple[str, int, str, Phase]) -> Analysis:
-    """Three steps of launches: kernel, time, op and phase."""
+def made(*launches: tuple[str, int, str, Phase], of_values: bool = False) -> Analysis:
+    """Three steps of launches: kernel, time, op and phase.
+
+    What accumulates gradients is of parameters, or of values that are used several times.
+    """
     script = Script()
+    node = "NativeLayerNormBackward0" if of_values else "torch::autograd::AccumulateGrad"
     for _ in range(3):
-        for kernel, duration_ns, op, _ in launches:
+        for kernel, duration_ns, op, phase in launches:
+            begin_ns = script.now_ns
             script.launch(kernel, duration_ns, op=op)
+            if phase is Phase.GRADIENT_ACCUMULATION:
+                name, script.now_ns = (
+                    f"autograd::engine::evaluate_function: {node}",
+                    script.now_ns + 1,
+                )
+                span_ns = script.now_ns - begin_ns
+                script.marks.append(Mark(name, "cpu_op", CPU, begin_ns, span_ns))
         script.wait()
         script.end_step()
     analysis = script.analysis()
@@ -38,12 +50,15 @@ def made(*launches: tuple[str, int, str, Phase]) -> Analysis:
     return replace(analysis, launches=replace(analysis.launches, phase=phases))
 
 
-def zeroed(passes: int = 1, zero: str = "aten::_foreach_zero_") -> Analysis:
+def zeroed(
+    passes: int = 1, zero: str = "aten::_foreach_zero_", *, of_values: bool = False
+) -> Analysis:
     forward = (_ELEMENTWISE, 100 * US, "aten::mul", Phase.FORWARD)
     backward = (_ELEMENTWISE, 100 * US, "aten::mm", Phase.BACKWARD)
     add = (_ELEMENTWISE, 30 * US, "aten::add_", Phase.GRADIENT_ACCUMULATION)
     each = [forward, backward, add, add]
-    return made(*each * passes, (_ELEMENTWISE, 50 * US, zero, Phase.OPTIMIZER))
+    zeroing = (_ELEMENTWISE, 50 * US, zero, Phase.OPTIMIZER)
+    return made(*each * passes, zeroing, of_values=of_values)
 
 
 @pytest.mark.parametrize(("passes", "saved_us"), [(1, 110), (2, 110)])
@@ -55,6 +70,10 @@ def test_zeroing_and_the_first_additions_are_saved(passes: int, saved_us: int):
 
 def test_gradients_that_are_added_without_zeros_are_none():
     assert is_silent(zeroed_gradients.RULE, zeroed(zero="aten::_foreach_mul_"))
+
+
+def test_sums_of_the_gradients_of_a_value_that_is_used_twice_are_none():
+    assert is_silent(zeroed_gradients.RULE, zeroed(of_values=True))
 
 
 def embedding(filled_us: int, read_us: int = 20, update: str = "aten::_foreach_add_") -> Analysis:

@@ -41,6 +41,7 @@ MODULE = "verification.inside.models"
 MODEL_KERNELS, NCU_KERNELS = 100, 20
 KNOCK_OUT_S = 150.0
 LAUNCHES = 80  # that ncu looks at in one run
+PERIOD_LOG2 = 11  # cycles; at 32, its least, the hardware drops most, and those of waits least
 _OFFSET_BYTES = 16  # of an instruction to the next
 _GUARD = re.compile(r"^(?:\{\s*)?(?:@!?U?P\w+\s+)?")
 _STALLS = {"long_sb": "long_scoreboard", "short_sb": "short_scoreboard"}
@@ -277,7 +278,7 @@ def ncu_command(names: Iterable[str], report: Path) -> list[str]:
     wanted = "|".join(map(re.escape, names))
     return [
         ncu_tool() or "ncu",
-        *("--section", "SourceCounters", "--warp-sampling-interval", "0"),
+        *("--section", "SourceCounters", "--warp-sampling-interval", str(PERIOD_LOG2 - 5)),
         *("--cache-control", "all", "--clock-control", "none"),
         *("--profile-from-start", "off", "--target-processes", "application-only"),
         *("--kernel-name-base", "function", "-k", f"regex:^({wanted})$"),

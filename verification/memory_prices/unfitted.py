@@ -154,20 +154,21 @@ def _masked_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 def _masked_chunks(model: Any, chunks: int, x: Tensor, y: Tensor) -> Tensor:
     hidden = model.bert(input_ids=x).last_hidden_state
     hidden = model.cls.predictions.transform(hidden).flatten(0, 1)
-    return _in_chunks(model.cls.predictions.decoder, hidden, y.flatten(), chunks)
+    head = model.cls.predictions.decoder
+    return _in_chunks(head, hidden, y.flatten(), chunks)  # its loss takes bfloat16
 
 
 def _causal_chunks(model: Any, chunks: int, x: Tensor) -> Tensor:
     hidden = model.model(input_ids=x).last_hidden_state.flatten(0, 1)
     labels = F.pad(x, (0, 1), value=-100)[:, 1:].flatten()
-    return _in_chunks(model.lm_head, hidden, labels, chunks)
+    return _in_chunks(lambda h: model.lm_head(h).float(), hidden, labels, chunks)
 
 
-def _in_chunks(head: nn.Module, h: Tensor, y: Tensor, chunks: int) -> Tensor:
+def _in_chunks(head: Callable[[Tensor], Tensor], h: Tensor, y: Tensor, chunks: int) -> Tensor:
     """The mean cross entropy of the tokens that have a label, of one chunk at a time."""
 
     def of_chunk(h: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(head(h).float(), y, reduction="sum")
+        return F.cross_entropy(head(h), y, reduction="sum").float()
 
     pairs = zip(h.chunk(chunks), y.chunk(chunks), strict=True)
     sums = [checkpoint(of_chunk, *each, use_reentrant=False) for each in pairs]

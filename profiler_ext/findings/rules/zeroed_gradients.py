@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from profiler_ext.findings.autograd_nodes import accumulates, node_around, nodes_of
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, launching
@@ -24,12 +25,16 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def zeroes_and_adds(facts: Facts) -> tuple[Ints, Ints]:
-    """Return the launches of steps that zero gradients, and those that add to them."""
+    """Return the launches of steps that zero gradients, and those that add to them.
+
+    Where a value is used several times its gradients are added, too, but by the node behind it.
+    """
     phase = facts.launches.phase
-    of_optimizer, accumulates = map(phase.where, (Phase.OPTIMIZER, Phase.GRADIENT_ACCUMULATION))
-    zeroes = facts.in_steps(of_optimizer & facts.of_op(_ZEROES.__contains__))
-    adds = facts.in_steps(accumulates & facts.of_op(_ADDS.__eq__))
-    return np.flatnonzero(zeroes), np.flatnonzero(adds)
+    zeroes = facts.in_steps(phase.where(Phase.OPTIMIZER) & facts.of_op(_ZEROES.__contains__))
+    adds = phase.where(Phase.GRADIENT_ACCUMULATION) & facts.of_op(_ADDS.__eq__)
+    rows = np.flatnonzero(facts.in_steps(adds))
+    is_of_parameter = np.append(accumulates(facts, nodes_of(facts)), False)
+    return np.flatnonzero(zeroes), rows[is_of_parameter[node_around(facts, rows)]]
 
 
 def _candidate(facts: Facts, zeroes: Ints, adds: Ints) -> Candidate:

@@ -58,7 +58,10 @@ def _fused_ns(facts: MemoryFacts) -> int | None:
     verdict = foreach_optimizer.RULE.verdict(facts.times)
     if isinstance(verdict, CannotJudge):
         return None
-    return -sum(each.est_saving_ns for each in verdict) or None
+    saved_ns = sum(each.est_saving_ns for each in verdict)
+    # What the fused op takes the CPU is not recorded
+    is_paced_by_cpu = facts.times.training.cpu_ns > facts.times.busy_ns - saved_ns
+    return None if is_paced_by_cpu else -saved_ns or None
 
 
 def _quantised_bytes(state: Allocation) -> int:
@@ -164,7 +167,7 @@ TEMPORARIES = MemoryRule(
     "parameter at a time.",
     price="The peak is that of the recorded timeline without the blocks that the optimizer "
     "allocates and frees; it may be in the backward then. Time is what [fewer "
-    "passes](#foreach_optimizer) save.",
+    "passes](#foreach_optimizer) save. None is claimed where the CPU may set the pace.",
     judge=_judge_temporaries,
 )
 EIGHT_BIT = MemoryRule(
