@@ -40,8 +40,9 @@ __all__ = ["by_model", "by_ncu"]
 MODULE = "verification.inside.models"
 MODEL_KERNELS, NCU_KERNELS = 100, 20
 KNOCK_OUT_S = 150.0
-LAUNCHES = 80  # that ncu looks at in one run
-PERIOD_LOG2 = 11  # cycles; at 32, its least, the hardware drops most, and those of waits least
+MARKED = 4  # steps that ncu looks at: at a line, single launches may be some points apart
+LAUNCHES = 80 * MARKED
+PERIOD_LOG2 = 11  # cycles
 _OFFSET_BYTES = 16  # of an instruction to the next
 _GUARD = re.compile(r"^(?:\{\s*)?(?:@!?U?P\w+\s+)?")
 _STALLS = {"long_sb": "long_scoreboard", "short_sb": "short_scoreboard"}
@@ -201,7 +202,7 @@ class _Looked:
         names = sorted({each.kernel for each in self._chosen})
         command = ncu_command(names, report)
         command += [sys.executable, "-W", "ignore", "-m", MODULE, self._name]
-        command += ["--steps", str(WARM_UP + 1), "--marked"]
+        command += ["--steps", str(WARM_UP + MARKED), "--marked", str(MARKED)]
         log = self._folder / "ncu.log"
         with log.open("w") as printed:
             error = run_within(command, environment, printed, self._left_s())

@@ -1,6 +1,6 @@
 """Training steps whose kernels are looked into, and the script that runs one of them.
 
-    python -m verification.inside.models NAME [--tiny] [--steps N] [--cold] [--marked]
+    python -m verification.inside.models NAME [--tiny] [--steps N] [--cold] [--marked N]
 
 Widths and batches are real, so that kernels are long; of layers that are all alike there are few.
 """
@@ -28,7 +28,7 @@ __all__ = ["LIBRARIES", "MODELS", "STEPS", "WARM_UP"]
 LAYERS = 4
 IDLE_S = 0.001  # of the device before a kernel that runs alone
 STEPS = 400  # samples need steady steps; what looks inside ends the script before
-WARM_UP = 5  # steps before the one that is marked for ncu
+WARM_UP = 5  # steps before those that are marked for ncu
 
 
 def gpt(sizes: Sizes) -> Step:
@@ -176,13 +176,14 @@ def _alone_and_cold() -> Iterator[None]:
         tuner.run = run
 
 
-def _marked(run: Callable[[], Tensor]) -> None:
-    """Run a step between the marks that ncu waits for."""
+def _marked(run: Callable[[], Tensor], steps: int) -> None:
+    """Run steps between the marks that ncu waits for."""
     cuda: Any = torch.cuda  # not typed
     cudart = cuda.cudart()
     torch.cuda.synchronize()
     cudart.cudaProfilerStart()
-    run()
+    for _ in range(steps):
+        run()
     torch.cuda.synchronize()
     cudart.cudaProfilerStop()
 
@@ -194,14 +195,14 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, on the CPU")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--cold", action="store_true", help="each kernel alone, its cache empty")
-    parser.add_argument("--marked", action="store_true", help="the last step is marked for ncu")
+    parser.add_argument("--marked", type=int, default=0, help="so many last steps are marked")
     options = parser.parse_args()
     step = MODELS[options.name](Sizes("cpu" if options.tiny else "cuda", options.tiny))
     with step.within(), _alone_and_cold() if options.cold else nullcontext():
         for _ in range(options.steps - options.marked):
             loss = step.run()
         if options.marked:
-            _marked(step.run)
+            _marked(step.run, options.marked)
     print(f"{options.name}: {options.steps} steps, loss {float(loss):.4f}")
     return 0
 

@@ -1,6 +1,6 @@
 """``python -m verification.memory_prices``: what memory recommendations claim, and what is so.
 
-    python -m verification.memory_prices [--set fitted|unfitted] [--only NAME ...] [--again]
+    python -m verification.memory_prices [--set fitted|unfitted|later] [--only NAME ...] [--again]
                                          [--jobs N] [--tiny] [--try] [--out DIR]
 
 Each program runs in a process of its own. It is recorded with ``memory=True``; then the program as
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from .judging import BY_NAME, claims_of, table, tiny_table, tried_table
+from .later import LATER
 from .programs import TRIALS, Trial
 from .unfitted import UNFITTED
 
@@ -33,7 +34,7 @@ TIMEOUT_S = 150
 TRY_S = 280  # for all runs of a program's remedies
 TRAINED = 400
 TRIED = ("gpt_blocks", "vit_blocks", "llama_foreach", "llama_lengths", "llama_zeroed", "t5")
-SETS = {"fitted": TRIALS, "unfitted": UNFITTED}
+SETS = {"fitted": TRIALS, "unfitted": UNFITTED, "later": LATER}
 
 
 def main() -> int:

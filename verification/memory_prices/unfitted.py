@@ -40,7 +40,7 @@ from .programs import (
     training,
 )
 
-__all__ = ["UNFITTED"]
+__all__ = ["UNFITTED", "in_chunks", "per_block", "timm", "trial", "weights_in_bfloat16"]
 
 Optimizer = torch.optim.Optimizer
 Family = Callable[..., Model]
@@ -155,16 +155,16 @@ def _masked_chunks(model: Any, chunks: int, x: Tensor, y: Tensor) -> Tensor:
     hidden = model.bert(input_ids=x).last_hidden_state
     hidden = model.cls.predictions.transform(hidden).flatten(0, 1)
     head = model.cls.predictions.decoder
-    return _in_chunks(head, hidden, y.flatten(), chunks)  # its loss takes bfloat16
+    return in_chunks(head, hidden, y.flatten(), chunks)  # its loss takes bfloat16
 
 
 def _causal_chunks(model: Any, chunks: int, x: Tensor) -> Tensor:
     hidden = model.model(input_ids=x).last_hidden_state.flatten(0, 1)
     labels = F.pad(x, (0, 1), value=-100)[:, 1:].flatten()
-    return _in_chunks(lambda h: model.lm_head(h).float(), hidden, labels, chunks)
+    return in_chunks(lambda h: model.lm_head(h).float(), hidden, labels, chunks)
 
 
-def _in_chunks(head: Callable[[Tensor], Tensor], h: Tensor, y: Tensor, chunks: int) -> Tensor:
+def in_chunks(head: Callable[[Tensor], Tensor], h: Tensor, y: Tensor, chunks: int) -> Tensor:
     """The mean cross entropy of the tokens that have a label, of one chunk at a time."""
 
     def of_chunk(h: Tensor, y: Tensor) -> Tensor:
@@ -327,7 +327,8 @@ def t5_lengths(_: Claim | None, tiny: bool) -> Step:
 # -- the trials -----------------------------------------------------------------------------------
 
 
-def _trial(name: str, rule: str, words: str, **options: Any) -> Trial:
+def trial(name: str, rule: str, words: str = "", **options: Any) -> Trial:
+    """A trial of a family of models, as it is and edited."""
     own = {key: options.pop(key) for key in ("shapes", "blocks") if key in options}
     return Trial(name, rule, partial(trained, **options), edit=words, **own)
 
@@ -336,37 +337,37 @@ _EACH = "checkpoint(module, x) for each module of the claim"
 _CHUNKS = "projection and loss in the chunks that are said"
 _SEGMENTS = "expandable_segments:True"
 UNFITTED = (
-    _trial("vit_large", "kept_activations", _EACH, family=partial(vit_large, batch=256),
+    trial("vit_large", "kept_activations", _EACH, family=partial(vit_large, batch=256),
            edit=per_block, blocks="blocks.*"),
-    _trial("swin_base", "kept_activations", _EACH, edit=per_block, blocks="layers.*.blocks.*",
+    trial("swin_base", "kept_activations", _EACH, edit=per_block, blocks="layers.*.blocks.*",
            family=partial(swin, "swin_base_patch4_window7_224", batch=256)),
-    _trial("densenet", "kept_activations", _EACH, family=partial(densenet, batch=384),
+    trial("densenet", "kept_activations", _EACH, family=partial(densenet, batch=384),
            edit=per_block, blocks="features.denseblock*.denselayer*"),
-    _trial("ddpm", "kept_activations", _EACH, family=partial(ddpm, batch=192), edit=per_block,
+    trial("ddpm", "kept_activations", _EACH, family=partial(ddpm, batch=192), edit=per_block,
            blocks="down.*"),
-    _trial("t5", "kept_activations", _EACH, family=partial(t5_base, batch=(40, 384)),
+    trial("t5", "kept_activations", _EACH, family=partial(t5_base, batch=(40, 384)),
            edit=per_block, blocks="encoder.block.*"),
-    _trial("bert_masked", "chunked_loss", _CHUNKS, family=partial(masked, batch=72),
+    trial("bert_masked", "chunked_loss", _CHUNKS, family=partial(masked, batch=72),
            chunked=_masked_chunks),
-    _trial("qwen_tied", "chunked_loss", _CHUNKS, family=partial(qwen, batch=(16, 1024)),
+    trial("qwen_tied", "chunked_loss", _CHUNKS, family=partial(qwen, batch=(16, 1024)),
            chunked=_causal_chunks, dtype=BFLOAT16, amp=False),
-    _trial("gpt_tied", "chunked_loss", _CHUNKS, family=partial(tied_gpt, batch=36),
+    trial("gpt_tied", "chunked_loss", _CHUNKS, family=partial(tied_gpt, batch=36),
            chunked=_tied_chunks),
-    _trial("lstm_zeroed", "kept_gradients", "zero_grad(set_to_none=True)",
+    trial("lstm_zeroed", "kept_gradients", "zero_grad(set_to_none=True)",
            family=partial(lstm, batch=24), zeroes=True),
-    _trial("vit_zeroed", "kept_gradients", "zero_grad(set_to_none=True)",
+    trial("vit_zeroed", "kept_gradients", "zero_grad(set_to_none=True)",
            family=partial(vit_large, batch=64), zeroes=True),
-    _trial("bert_weights", "weight_copies", "nn.Linear in bfloat16", edit=weights_in_bfloat16,
+    trial("bert_weights", "weight_copies", "nn.Linear in bfloat16", edit=weights_in_bfloat16,
            family=partial(bert, sizes=_LARGE, batch=(24, 512))),
-    _trial("t5_foreach", "optimizer_temporaries", "fused=True", amp=False,
+    trial("t5_foreach", "optimizer_temporaries", "fused=True", amp=False,
            family=partial(t5_base, batch=(2, 128)),
            edited_optimizer=partial(adamw, fused=True, foreach=None)),
-    _trial("vit_8bit", "optimizer_8bit", "torchao.optim.AdamW8bit",
+    trial("vit_8bit", "optimizer_8bit", "torchao.optim.AdamW8bit",
            family=partial(vit_large, batch=4), edited_optimizer=adamw_8bit),
     Trial("bert_sharded", "sharded_optimizer", ddp_bert, edit="ZeroRedundancyOptimizer", ranks=2),
     Trial("t5_lengths", "fragmented_memory", t5_lengths, reserves=True, steps=8, edit=_SEGMENTS,
           environment=(("PYTORCH_CUDA_ALLOC_CONF", _SEGMENTS),)),
-    _trial("swin_batch", "batch_size", "the batch that is said to fit", shapes=True,
+    trial("swin_batch", "batch_size", "the batch that is said to fit", shapes=True,
            family=partial(swin, "swin_tiny_patch4_window7_224", batch=48),
            batch_of=lambda claim: claim.figure("larger batch")),
 )  # fmt: skip
