@@ -40,7 +40,7 @@ llama = partial(
     small=_SMALL | {"intermediate_size": 64, "num_key_value_heads": 2},
 )  # fmt: skip
 convnext = partial(timm, small={"depths": (1, 1, 1, 1), "dims": (8, 16, 24, 32)})
-mixer = partial(timm, "mixer_l16_224", small={"embed_dim": 32})
+beit = partial(timm, "beit_large_patch16_224", small={"depth": 2, "embed_dim": 32, "num_heads": 2})
 
 
 def wide(tiny: bool) -> Model:
@@ -72,7 +72,7 @@ LATER = (
           blocks="model.decoder.layers.*"),
     trial("gpt2_chunks", "chunked_loss", family=gpt2, chunked=_gpt2_chunks),
     trial("electra_chunks", "chunked_loss", family=electra, chunked=_electra_chunks),
-    trial("mixer_zeroed", "kept_gradients", family=partial(mixer, batch=96), zeroes=True),
+    trial("beit_zeroed", "kept_gradients", family=partial(beit, batch=64), zeroes=True),
     trial("llama_weights", "weight_copies", family=llama, edit=weights_in_bfloat16),
     trial("wide_foreach", "optimizer_temporaries", family=wide,
           edited_optimizer=partial(adamw, fused=True, foreach=None)),
