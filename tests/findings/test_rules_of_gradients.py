@@ -12,12 +12,14 @@ from profiler_ext.findings.rules import (
     dense_embedding_gradients,
     dtype_conversion,
     float64,
+    frozen_network,
     uncompiled,
     zeroed_gradients,
 )
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import CPU, US, Script, is_silent, only, placed
+from tests.findings.test_autograd_nodes import ACCUMULATES, ENGINE, GEMM, STEPS, Steps, at
 from tests.handmade import Mark, interned
 
 _ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, float>"
@@ -160,3 +162,44 @@ def test_adding_that_takes_far_longer_than_reading_waits_for_itself(op: str):
 def test_adding_that_takes_about_as_long_or_of_other_values_is_none():
     assert is_silent(contended_sum.RULE, summed(200))
     assert is_silent(contended_sum.RULE, summed(400, reads=2))
+
+
+def criticized(*, adds: int = 5, generates: bool = True) -> Analysis:
+    """Steps of a generator behind five layers, some of which add to gradients that are there."""
+    steps = Steps()
+    for _ in range(STEPS):
+        for layer in range(5):
+            with steps.within(f"aten::layer_{layer}"):
+                steps.launch("mm", Phase.FORWARD, GEMM, 100)
+        for layer in range(5):
+            with steps.within(ENGINE + "MmBackward0", layer), steps.within(f"aten::behind_{layer}"):
+                for us in (150, 200):
+                    steps.launch("mm", Phase.BACKWARD, GEMM, us)
+            with steps.within(ENGINE + ACCUMULATES), steps.within(f"aten::adding_{layer}"):
+                if layer < adds:
+                    steps.launch("add_", Phase.GRADIENT_ACCUMULATION, us=10)
+        if generates:
+            with steps.within(ENGINE + ACCUMULATES):
+                pass
+        steps.launch("update", Phase.OPTIMIZER, us=10)
+        steps.end_step()
+    places: dict[str, dict] = {}
+    for layer in range(5):
+        critic = {"module": f"critic.{layer}"}
+        places[f"layer_{layer}"] = at(4, "mm", **critic)
+        places[f"behind_{layer}"] = at(4, "mm", Phase.BACKWARD, **critic)
+        places[f"adding_{layer}"] = at(4, "add_", Phase.GRADIENT_ACCUMULATION, **critic)
+    return steps.analysis(**places)
+
+
+def test_weights_of_a_critic_need_no_gradients_in_the_step_of_its_generator():
+    found = only(frozen_network.RULE, criticized())
+    assert found.summary == "gradients of parameters that no optimizer updates"
+    assert found.location.line == 4
+    # Those of their inputs stay: 150 us of each layer
+    assert found.est_saving_ns == pytest.approx(5 * 210 * US, rel=0.02)
+
+
+def test_gradients_that_are_new_and_those_that_a_second_backward_adds_to_are_read():
+    assert is_silent(frozen_network.RULE, criticized(adds=3))
+    assert is_silent(frozen_network.RULE, criticized(generates=False))
