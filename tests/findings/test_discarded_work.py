@@ -490,9 +490,15 @@ def test_a_network_without_a_backward_is_named_where_it_is_called():
     assert (found.saving_per, found.confidence) == (SavingPer.STEP, Confidence.UPPER_BOUND)
 
 
-def test_a_few_products_and_a_network_that_is_trained_are_none():
-    assert is_silent(frozen_network.RULE, taught(2))
-    assert is_silent(frozen_network.RULE, taught(6, trained="teacher.0"))
+def test_a_layer_without_a_backward_is_no_network_but_a_head_that_no_loss_reads():
+    found = only(frozen_network.RULE, taught(1))
+    assert found.summary == "layers run whose results have no backward"
+    assert (found.location.line, found.est_saving_ns) == (9, 100 * US)
+
+
+def test_a_network_that_is_trained_is_none_next_to_a_layer_that_is_not():
+    found = only(frozen_network.RULE, taught(6, trained="teacher.0"))
+    assert (found.location.line, found.evidence[0].value) == (4, 1)
 
 
 def with_gradients(adding: range, calls: int = 1) -> Analysis:

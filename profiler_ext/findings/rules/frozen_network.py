@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
@@ -23,6 +24,14 @@ _BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION, Phase.RECOMPUTE)
 _BEHIND = (Phase.BACKWARD, Phase.RECOMPUTE)
 _MIN_FRACTION = 0.05
 _MIN_PRODUCTS = 4  # a step; fewer are no network
+_OF_NETWORK: Final = (
+    "a network that is not trained runs in each step",
+    "store its outputs once for each sample, if it sees the same inputs again",
+)
+_OF_LAYERS: Final = (
+    "layers run whose results have no backward",
+    "leave them out where no loss reads them; else store their outputs",
+)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -37,20 +46,24 @@ def _without_backward(facts: Facts) -> Iterable[Candidate]:
         return ()
     trained = np.flatnonzero(facts.in_steps(facts.launches.phase.where(*_BEHIND)))
     shared = shared_line(facts, own, trained)
-    own = own if shared == NOWHERE else _called_at(facts, shared)
+    is_network = facts.launches_per_step(own[facts.of_op(_is_product)[own]]) >= _MIN_PRODUCTS
+    called = own if shared == NOWHERE else _called_at(facts, shared)
+    if not is_network and np.isin(trained, called).any():
+        shared, called = NOWHERE, own  # the line runs what is trained, too
     # A step that waits for the CPU has the launches of such a network to wait for
-    saved_ns = facts.removed_per_step_ns(own)
+    saved_ns = facts.removed_per_step_ns(called)
     if not saved_ns or saved_ns < _MIN_FRACTION * facts.training.step_ns:
         return ()
+    summary, remedy = _OF_NETWORK if is_network else _OF_LAYERS
     return (
         Candidate(
-            summary="a network that is not trained runs in each step",
+            summary=summary,
             est_saving_ns=saved_ns,
             confidence=Confidence.UPPER_BOUND,
-            remedy="store its outputs once for each sample, if it sees the same inputs again",
+            remedy=remedy,
             location=location_of(facts.place(facts.longest(own))) if shared == NOWHERE else shared,
-            evidence=count_and_time(facts, own),
-            launches=own,
+            evidence=count_and_time(facts, called),
+            launches=called,
         ),
     )
 
@@ -78,8 +91,7 @@ def _frozen(facts: Facts) -> Ints:
     modules = {places[each].module for each in np.unique(at).tolist()} - learning
     is_frozen = np.array([each.module in modules and bool(each.module) for each in places])
     own: Ints = forward[is_frozen[facts.main_place[forward]]]
-    is_network = facts.launches_per_step(own[is_product[own]]) >= _MIN_PRODUCTS
-    return own if is_network else own[:0]
+    return own
 
 
 def _with_gradients(facts: Facts) -> Iterable[Candidate]:
@@ -208,12 +220,13 @@ def _is_product(op: str) -> bool:
 RULE = Rule(
     name="frozen_network",
     title="A network that each step runs and none trains",
-    means="In a training step modules with four or more products or convolutions run forward and "
-    "have no backward at all, for 5% of the step or more: a teacher, a text encoder, the encoder "
-    "of a latent diffusion model. Or they have a backward, last of all, that adds to gradients "
-    "which nothing frees, as no optimizer has the parameters. Or the first backward after an "
-    "update adds to gradients of four or more modules, and to those of others not: of a fixed "
-    "network of a loss, or of a discriminator in the step of its generator.",
+    means="In a training step modules with products or convolutions run forward and have no "
+    "backward at all, for 5% of the step or more: a teacher, a text encoder, the encoder of a "
+    "latent diffusion model; where they are fewer than four, a head that no loss reads. Or they "
+    "have a backward, last of all, that adds to gradients which nothing frees, as no optimizer has "
+    "the parameters. Or the first backward after an update adds to gradients of four or more "
+    "modules, and to those of others not: of a fixed network of a loss, or of a discriminator in "
+    "the step of its generator.",
     because="Of the same input such a network returns the same in each epoch. "
     "Autograd computes gradients for all parameters that require them, also for those of a "
     "backbone that the optimizer was not given.",
