@@ -270,9 +270,9 @@ class Recurrence(nn.Module):
 
 def warp_grid_from_cpu(flawed: bool, sizes: Sizes) -> Step:
     width, depth, count, height, across = sizes.of((64, 15, 15, 180, 320), (4, 1, 3, 8, 12))
-    model = seeded(lambda: Recurrence(width, depth, flawed), sizes).eval().half()
+    model = seeded(lambda: Recurrence(width, depth, flawed), sizes).eval().bfloat16()
     model = model.to(memory_format=torch.channels_last)
-    frames = seeded(lambda: torch.rand(1, count, 3, height, across), sizes).half()
+    frames = seeded(lambda: torch.rand(1, count, 3, height, across), sizes).bfloat16()
 
     @torch.inference_mode()
     def step() -> Tensor:
