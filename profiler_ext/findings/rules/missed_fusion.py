@@ -435,6 +435,8 @@ class _Order:
 
 def _add_crossing(collected: _Collected, crossing: CrossingBuffer) -> None:
     graph = collected.facts.analysis.recording.graphs[crossing.graph]
+    if _may_compute_again(collected.facts, crossing):
+        return
     launches = np.union1d(crossing.writer.launches, crossing.reader.launches)
     broken = _break_before(collected.facts, graph)
     collected.add(
@@ -452,6 +454,22 @@ def _is_sharded(facts: Facts) -> bool:
     if not len(communication):
         return False
     return any("gather" in name for name in communication.collective.strings)
+
+
+def _may_compute_again(facts: Facts, crossing: CrossingBuffer) -> bool:
+    """Tell whether the backward of one graph would compute what calls apart keep as their inputs.
+
+    The partitioner keeps what products and reductions compute, and computes what is made of them
+    again from the first input. Behind a reduction this was slower than to load the later inputs.
+    Source: ``min_cut_rematerialization_partition`` of ``torch/_functorch/partitioners.py``
+    """
+    if not crossing.is_saved or _is_pointwise(crossing.writer):
+        return False
+    graphs = facts.analysis.recording.graphs
+    own = (at for at, graph in enumerate(graphs) if graph.index == crossing.passed.graph)
+    of_graphs = {crossing.graph, *own}
+    sides = kernel_sides(facts.analysis).items()
+    return not any(can_be_template(side.site) for (at, _), side in sides if at in of_graphs)
 
 
 def _crossing_bytes(crossing: CrossingBuffer) -> float:
