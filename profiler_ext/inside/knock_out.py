@@ -354,11 +354,37 @@ class _Removal:
         loaded = {name for each in self._own if _is_load(each) for name in each.targets}
         live = self._kernel.live(self._dropped)
         for at, names in sorted(self._dropped.items()):
-            lost = [name for name in sorted(names - live - loaded) if self._is_worth(name)]
+            computed = self._computed_by_others(names - live, self._texts[at][0].loop)
+            lost = [name for name in sorted(computed - live - loaded) if self._is_worth(name)]
             live |= self._kernel.read_by(lost, self._dropped)
             pointer = self._kernel.pointers[0]
             keep = [f"_knock_out_keep({pointer}, {name}, {_ZERO})" for name in lost]
             self._texts[at][1][:0] = keep
+
+    def _computed_by_others(self, names: Set[str], loop: ast.For | None) -> set[str]:
+        """Return variables, and for what the lines make of others, in the variant, these others.
+
+        What a pass of a loop adds to stays itself: that it is computed keeps all passes.
+        """
+        waiting, seen, found = set(names), set[str](), set[str]()
+        while waiting:
+            name = waiting.pop()
+            seen.add(name)
+            makers = [each for each in self._kernel.statements if name in each.targets]
+            if all(each in self._own and self._passes_on(each, loop) for each in makers):
+                for each in makers:
+                    reads = each.reads - self._dropped.get(each.node.lineno, frozenset())
+                    waiting |= reads - seen
+            else:
+                found.add(name)
+        return found
+
+    def _passes_on(self, each: Statement, loop: ast.For | None) -> bool:
+        """Tell whether a statement of this loop computes nothing of its own in the variant."""
+        is_elsewhere = each.loop is not loop or bool(self._kernel.carried(each))
+        if each.value is None or is_elsewhere or _is_load(each):
+            return False
+        return each.node.lineno in self._dropped or is_neutral(each.value)
 
     def _is_worth(self, name: str) -> bool:
         return bool(VALUE.match(name)) and not self._kernel.is_constant(name)

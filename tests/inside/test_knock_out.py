@@ -74,6 +74,44 @@ def test_a_value_that_only_a_removed_line_reads_is_kept() -> None:
     assert kept == "_knock_out_keep(in_ptr0, tmp4, knock_out_zero)"
 
 
+GELU = generated(
+    "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
+    "tmp1 = tl.load(in_ptr1 + (x0), xmask)",
+    "tmp2 = tmp0 * tmp1",
+    "tmp3 = tmp2 * 0.5",
+    "tmp4 = libdevice.erf(tmp2)",
+    "tmp5 = tmp3 * tmp4",
+    "tl.store(out_ptr0 + (x0), tmp5, xmask)",
+)
+
+
+GELU_LEFT = whole_text(
+    Kernel(
+        "\n".join(each for each in GELU.split("\n") if not re.match(r" +tmp[345] =", each)).replace(
+            ", tmp5", ", tmp2"
+        ),
+        "triton_kernel",
+    ),
+    CONFIG,
+    "_left",
+)
+
+
+def test_what_removed_lines_make_of_a_value_that_stays_is_not_kept() -> None:
+    text = without(GELU, "tmp3 = ", "tmp4 = ", "tmp5 = ")
+    assert "_knock_out_keep(in_ptr0" not in text
+    left, whole = compiled(text, CONFIG), compiled(GELU_LEFT, CONFIG)
+    assert [count(left, word) for word in ("st.global", "setp")] == [1, count(whole, "setp")]
+
+
+def test_what_others_compute_is_kept_in_the_place_of_what_removed_lines_make_of_it() -> None:
+    text = POINTWISE.replace("tmp3 + tmp4", "tmp3 + tmp6").replace(
+        "    tmp5 =", "    tmp6 = libdevice.sqrt(tmp4)\n    tmp5 ="
+    )
+    kept = [line for line in changed(text, "tmp6 = ", "tmp5 = ") if "_knock_out_keep" in line]
+    assert kept == ["_knock_out_keep(in_ptr0, tmp4, knock_out_zero)"]
+
+
 def test_an_op_whose_operand_others_read_too_stays_distinct() -> None:
     text = generated(
         "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
@@ -188,6 +226,8 @@ def test_a_partial_sum_stays_and_the_reduction_at_the_end_goes() -> None:
     text = without(REDUCTION, "tmp3 = tl.sum", config=OF_ROWS)
     assert "tmp3 = _knock_out_reduced(xindex + knock_out_zero, " in text
     assert "_knock_out_keep(in_ptr0, _tmp3, knock_out_zero)" in text
+    whole = without(REDUCTION, "tmp4 = ", "_tmp3 = tl.where", "tmp3 = tl.sum", config=OF_ROWS)
+    assert "_knock_out_keep(in_ptr0, _tmp3, knock_out_zero)" in whole
 
 
 def test_a_kernel_that_inductor_did_not_write_is_refused() -> None:
