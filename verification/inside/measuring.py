@@ -110,7 +110,8 @@ def at_once(chosen: ChosenKernel, nodes: Sequence[str]) -> ChosenKernel:
 
 def kernel_row(parts: MeasuredKernel, once: MeasuredKernel, nodes: Sequence[str]) -> Row:
     """What knock-out says of nodes of a kernel: part by part, and of all at once."""
-    own, together = (_computing(each.parts, set(nodes)) for each in (parts, once))
+    passed = {line for part in once.parts if part.is_load for line in part.lines}
+    own, together = (_computing(each.parts, set(nodes), passed) for each in (parts, once))
     known = [each for each in own if not each.reason]
     saved = [each for each in together if each.saved_ns is not None]
     return {
@@ -131,13 +132,14 @@ def kernel_row(parts: MeasuredKernel, once: MeasuredKernel, nodes: Sequence[str]
     }
 
 
-def _computing(parts: Iterable[KernelPart], nodes: Set[str]) -> list[KernelPart]:
+def _computing(parts: Iterable[KernelPart], nodes: Set[str], passed: Set[int]) -> list[KernelPart]:
     """The parts that compute these nodes: without them the kernel still writes what it did.
 
-    It also reads what is passed on.
+    It also reads what all of them together pass on, by its lines: what one of them passes on to
+    another is no longer read.
     """
-    own = (each for each in parts if set(each.nodes) <= nodes)
-    return [each for each in own if not (each.is_store or each.is_load)]
+    own = (each for each in parts if set(each.nodes) <= nodes and not each.is_store)
+    return [each for each in own if not (each.is_load and passed.issuperset(each.lines))]
 
 
 def _are_known(parts: Sequence[KernelPart]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from profiler_ext.records.inside import InsideRoute, KernelPart, MeasuredKernel
 from profiler_ext.records.kernel_lines import Instruction
 from verification.inside import judging, looking
 from verification.inside.judging import is_right, off_by, off_of_kernel, takes_nothing, truth_ns
-from verification.inside.measuring import median_of_calls
+from verification.inside.measuring import kernel_row, median_of_calls
 from verification.inside.running import TINY
 
 
@@ -210,3 +211,19 @@ def test_the_table_of_profile_says_what_is_wrong() -> None:
         "| line | 3 | 2 | 8 | no kernel has measured shares; w |",
     ]
     assert lines[-1] == "1 of 2 are right. "
+
+
+def test_a_load_counts_unless_all_ops_of_the_line_together_pass_it_on() -> None:
+    conversion = KernelPart(("float",), (3,), 20, 20.0, 19.0, 21.0, is_load=True)
+    sum_of_both = KernelPart(("add",), (5,), 1, 1.0, 0.5, 1.5)
+    together = KernelPart(("float", "add"), (3, 5), 22, 22.0, 21.0, 23.0)
+    is_passed = replace(together, lines=(3,), is_load=True)
+    parts = _measured(conversion, sum_of_both)
+    row = kernel_row(parts, _measured(together), ("float", "add"))
+    assert (row["parts_ns"], row["once_ns"]) == (21.0, 22.0)
+    row = kernel_row(parts, _measured(replace(together, lines=(5,)), is_passed), ("float", "add"))
+    assert row["parts_ns"] == 1.0
+
+
+def _measured(*parts: KernelPart) -> MeasuredKernel:
+    return MeasuredKernel("triton_poi_fused_0", InsideRoute.KNOCK_OUT, 1, 200, 200, parts=parts)
