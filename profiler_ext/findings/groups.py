@@ -48,6 +48,7 @@ class Kind(Enum):
     LOADING = auto()  # waits for the next batch
     ALLOCATING = auto()  # calls that allocate and free memory
     CHECKING = auto()  # what anomaly detection adds
+    BREAKS = auto()  # guards and wrappers of the further graphs that a graph break makes
 
 
 @dataclass(frozen=True, slots=True)

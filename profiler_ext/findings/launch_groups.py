@@ -39,6 +39,7 @@ from profiler_ext.findings.facts import (
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.graph_breaks import groups_of_breaks
 from profiler_ext.findings.groups import (
     OUTSIDE_BACKWARD,
     Kind,
@@ -134,7 +135,9 @@ def waits_of_calls(facts: Facts) -> set[tuple[str | None, int | None]]:
 
 def _once(facts: Facts) -> Replayed:
     def replayed() -> Replayed:
-        return replayed_in_turn(facts, [*work_of_cpu(facts), *_groups(facts)])
+        return replayed_in_turn(
+            facts, [*work_of_cpu(facts), *groups_of_breaks(facts), *_groups(facts)]
+        )
 
     return facts.analysis.derived.once("launch groups", replayed)
 

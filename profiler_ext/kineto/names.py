@@ -11,6 +11,8 @@ from enum import StrEnum
 
 COMPILED_FORWARD = "CompiledFunction"
 COMPILED_BACKWARD = "CompiledFunctionBackward"
+# Dynamo's guards choose the code of a call. Source: ``torch/csrc/dynamo/eval_frame_cpp.cpp``
+CACHE_LOOKUP = "TorchDynamo Cache Lookup"
 # The node of a checkpoint with ``use_reentrant=True``: ``torch/utils/checkpoint.py``
 CHECKPOINT_FUNCTION = "CheckpointFunctionBackward"
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"

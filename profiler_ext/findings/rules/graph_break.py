@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median_low
 
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, time_within
-from profiler_ext.findings.finding import (
-    NOWHERE,
-    Confidence,
-    Figure,
-    FigureUnit,
-    Location,
-    SavingPer,
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
+from profiler_ext.findings.graph_breaks import (
+    Span,
+    Ways,
+    breaks_by_line,
+    line_of,
+    location_of_break,
+    named,
+    ways_of_breaks,
 )
+from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.launch_groups import groups_of
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.compiles import Compilation, GraphBreak
+from profiler_ext.records.compiles import GraphBreak
 from profiler_ext.records.events import Ints
 
-_Span = tuple[int, int]
-_Line = tuple[str | None, int | None]
 _MIN_FRACTION = 0.01
 # What heads the last part of a reason. Source: ``torch/_dynamo/exc.py``.
 _FOR_DEVELOPERS = "Developer debug context"
@@ -33,7 +35,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if isinstance(compiles, CannotJudge):
         return compiles
     resumed = {each.compile_id: each for each in compiles if each.is_resumed and each.compile_id}
-    breaks, frames = _breaks_by_line(compiles), _Frames(facts)
+    breaks, frames = breaks_by_line(compiles), _Frames(facts)
     places: dict[GraphBreak, list[str]] = {}
     for compile_id, compiled in resumed.items():
         # Dynamo has a function go on at the line of the break.
@@ -41,67 +43,78 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
             places.setdefault(match, []).append(compile_id)
     spans = {match: set(frames.spans_before(ids)) for match, ids in places.items()}
     # Where what follows a break launches nothing, the next graph is that of another call
-    first_at = {_line_of(match): match for match in reversed(spans)}
+    first_at = {line_of(match): match for match in reversed(spans)}
     for compiled in compiles:
         for match in compiled.breaks if compiled.compile_id else ():
-            of_line = first_at.setdefault(_line_of(match), match)
+            of_line = first_at.setdefault(line_of(match), match)
             if compiled.compile_id and not spans.get(of_line):
                 spans.setdefault(of_line, set()).update(frames.spans_after(compiled.compile_id))
     idle_ns = _idle_ns(facts, [span for of_break in spans.values() for span in of_break])
-    candidates = (
-        _candidate(facts, match, sorted(own), idle_ns) for match, own in spans.items() if own
-    )
+    groups = {(each.location.file, each.location.line): each for each in _groups(facts)}
+    candidates = [
+        _candidate(facts, match, sorted(own), idle_ns, groups.pop(line_of(match), None))
+        for match, own in spans.items()
+        if own
+    ]
+    ways = ways_of_breaks(facts)
+    candidates += [_candidate(facts, ways[line].match, (), {}, groups[line]) for line in groups]
     return tuple(filter(None, candidates))
 
 
-def _line_of(match: GraphBreak) -> _Line:
-    return (match.stack[-1].file, match.stack[-1].line) if match.stack else (None, None)
-
-
-def _breaks_by_line(compiles: Sequence[Compilation]) -> dict[_Line, GraphBreak]:
-    match: dict[_Line, GraphBreak] = {}
-    for each in (one for compiled in compiles for one in compiled.breaks):
-        for frame in each.stack:
-            match.setdefault((frame.file, frame.line), each)
-    return match
+def _groups(facts: Facts) -> list[LaunchGroup]:
+    least_ns = _MIN_FRACTION * facts.training.step_ns
+    return [each for each in groups_of(facts, Kind.BREAKS) if each.saving_ns >= least_ns]
 
 
 def _candidate(
-    facts: Facts, match: GraphBreak, calls: Sequence[_Span], idle_of: Mapping[_Span, int]
+    facts: Facts,
+    match: GraphBreak,
+    calls: Sequence[Span],
+    idle_of: Mapping[Span, int],
+    group: LaunchGroup | None,
 ) -> Candidate | None:
     steps = facts.analysis.steps
     idle_ns = median_low(
         sum(idle_of[each] for each in calls if step.cpu_start_ns <= each[0] < step.cpu_end_ns)
         for step in steps
     )
-    if idle_ns < _MIN_FRACTION * facts.step_ns:
+    if idle_ns < _MIN_FRACTION * facts.step_ns and group is None:
         return None
-    frame = match.stack[-1] if match.stack else None
-    # What Dynamo could not trace, why, and its hints, without the text of all breaks.
-    own = match.reason.partition(_FOR_DEVELOPERS)[0].strip()
-    opening, _, rest = own.partition("\n")
-    shown = rest if opening.endswith(":") and rest.strip() else own
     return Candidate(
         summary="graph break: the device waits until the next graph is called",
-        est_saving_ns=0,
-        saving_per=SavingPer.UNKNOWN,
+        est_saving_ns=0 if group is None else group.saving_ns,
+        saving_per=SavingPer.UNKNOWN if group is None else SavingPer.STEP,
         confidence=Confidence.ESTIMATED,
         remedy=(
             "rewrite it so that Dynamo can trace it, or move it out of the model; "
             "fullgraph=True makes each break an error"
         ),
-        location=NOWHERE if frame is None else Location(frame.file, frame.line, frame.code),
+        location=location_of_break(match),
         evidence=(
-            Figure("breaks a step", len(calls) / len(steps)),
+            *([Figure("breaks a step", len(calls) / len(steps))] if calls else ()),
             Figure("idle on the way to the next graph", idle_ns, FigureUnit.NS),
-            Figure(
-                "torch's reason",
-                "; ".join(line.strip() for line in shown.splitlines() if line.strip()),
-                FigureUnit.TEXT,
-            ),
+            *(() if group is None else _of_ways(facts, ways_of_breaks(facts)[line_of(match)])),
+            Figure("torch's reason", _reason(match), FigureUnit.TEXT),
         ),
-        idle=_pieces(facts, calls),
+        idle=_pieces(facts, calls) if group is None else group.idle(facts),
     )
+
+
+def _of_ways(facts: Facts, ways: Ways) -> tuple[Figure, ...]:
+    steps = len(facts.analysis.steps)
+    return (
+        Figure("further graphs a step", ways.forward / steps),
+        Figure("of them in the backward, too", ways.backward / steps),
+        Figure("their guards and wrappers, as recorded", ways.per_step_ns(facts), FigureUnit.NS),
+    )
+
+
+def _reason(match: GraphBreak) -> str:
+    """Return what Dynamo could not trace, why, and its hints, without the text of all breaks."""
+    own = match.reason.partition(_FOR_DEVELOPERS)[0].strip()
+    opening, _, rest = own.partition("\n")
+    shown = rest if opening.endswith(":") and rest.strip() else own
+    return "; ".join(line.strip() for line in shown.splitlines() if line.strip())
 
 
 class _Frames:
@@ -118,24 +131,24 @@ class _Frames:
         # The rows of the calls of compiled graphs that are no backward, in order of time. What
         # a call does before its first kernel grows with its inputs, of which one graph in the
         # place of two has as many: a break costs what lies between the calls.
-        compiled = _named(facts, classify.is_compiled_forward)
-        calls = compiled if len(compiled) else _named(facts, names.is_graph_marker)
+        compiled = named(facts, classify.is_compiled_forward)
+        calls = compiled if len(compiled) else named(facts, names.is_graph_marker)
         self._starts_ns, self._ends_ns = self._events.start_ns[calls], self._events.end_of(calls)
-        self._engine_ns = np.sort(self._events.start_ns[_named(facts, classify.is_engine)])
+        self._engine_ns = np.sort(self._events.start_ns[named(facts, classify.is_engine)])
         self._latest_ns = np.maximum.accumulate(self._ends_ns)
         ordered = self._rows[np.argsort(self._events.start_ns[self._rows], kind="stable")]
         self._frame_starts_ns = self._events.start_ns[ordered]
         self._frame_latest_ns = np.maximum.accumulate(self._events.end_of(ordered))
 
-    def spans_before(self, compile_ids: Sequence[str]) -> list[_Span]:
+    def spans_before(self, compile_ids: Sequence[str]) -> list[Span]:
         rows = sorted(row for each in compile_ids for row in self._of_id.get(each, ()))
         return list(filter(None, map(self._span_before, rows)))
 
-    def spans_after(self, compile_id: str) -> list[_Span]:
+    def spans_after(self, compile_id: str) -> list[Span]:
         """Return the time from each graph of a frame to the next graph of the same forward."""
         return list(filter(None, map(self._span_after, self._of_id.get(compile_id, ()))))
 
-    def _span_after(self, row: int) -> _Span | None:
+    def _span_after(self, row: int) -> Span | None:
         begin, end = int(self._events.start_ns[row]), self._events.end_at(row)
         own = np.flatnonzero((self._starts_ns >= begin) & (self._ends_ns <= end))
         following = int(np.searchsorted(self._starts_ns, end))
@@ -145,7 +158,7 @@ class _Frames:
         is_same = np.searchsorted(self._engine_ns, over) == np.searchsorted(self._engine_ns, begun)
         return (over, begun) if is_same else None
 
-    def _span_before(self, row: int) -> _Span | None:
+    def _span_before(self, row: int) -> Span | None:
         begin, end = int(self._events.start_ns[row]), self._events.end_at(row)
         following = int(np.searchsorted(self._starts_ns, begin))
         if following == len(self._starts_ns) or self._starts_ns[following] >= end:
@@ -159,14 +172,7 @@ class _Frames:
         return (int(left.max()), int(self._starts_ns[following])) if len(left) else None
 
 
-def _named(facts: Facts, predicate: Callable[[str], bool]) -> Ints:
-    events = facts.analysis.recording.trace.events
-    flags = np.array([predicate(text) for text in events.name.strings], np.bool_)
-    rows = np.flatnonzero(flags[events.name.codes])
-    return rows[np.argsort(events.start_ns[rows], kind="stable")]
-
-
-def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
+def _pieces(facts: Facts, spans: Sequence[Span]) -> Ints:
     idle = facts.analysis.idle
     begins, ends = (np.sort(each) for each in np.array(spans, np.int64).reshape(-1, 2).T)
     started = np.searchsorted(begins, idle.start_ns + idle.duration_ns)
@@ -174,7 +180,7 @@ def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
     return np.flatnonzero(started > over)
 
 
-def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> dict[_Span, int]:
+def _idle_ns(facts: Facts, spans: Sequence[Span]) -> dict[Span, int]:
     idle = facts.analysis.idle
     spent = time_within(spans, idle.start_ns, idle.start_ns + idle.duration_ns)
     return dict(zip(spans, spent, strict=True))
