@@ -31,7 +31,7 @@ Line = tuple[str | None, int | None]
 # for the backward; one graph has as many. Measured on 11 tuned steps of one graph each, with 20 to
 # 660 tensors (an H100's host, torch 2.11): 1.2 to 4.7 microseconds, in most 2 to 3.
 _TENSOR_NS: Final = 3_000
-_MOST_FOR_TENSORS = 0.5  # of a way; where they may be more of it, the rest is not known
+_KNOWN_PART = 0.5  # where tensors may be more of a way, the rest of it is not known
 
 
 def line_of(match: GraphBreak) -> Line:
@@ -134,7 +134,7 @@ class _Calls:
         self._first_ns, self._last_ns = self._work()
         graphs = self._graphs(facts)
         self.compile_ids = [None if each is None else each.compile_id for each in graphs]
-        self._tensors = [0 if each is None else _tensors(each) for each in graphs]
+        self._tensors = [None if each is None else _tensors(each) for each in graphs]
 
     def _graphs(self, facts: Facts) -> list[GraphInstance | None]:
         """Return the graph of each call, by the launches within it."""
@@ -177,31 +177,30 @@ class _Calls:
     def spans_between(self, before: int, after: int) -> list[Span]:
         """Return torch's part of the way from one graph's last launch to the first of another.
 
-        None where it may be for the tensors that go in, which one graph has, too.
+        None where it is unknown how much of it is for tensors, which one graph has as many of.
         """
-        events, rows = self.events, self.rows
-        last, first = int(self._last_ns[before]), int(self._first_ns[after])
-        left, entered = events.end_at(self._wrapper[before]), events.start_ns[self._entry[after]]
-        between = self._lookups[
-            (events.thread[self._lookups] == events.thread[rows[after]])
-            & (events.start_ns[self._lookups] >= left)
-            & (events.end_ns[self._lookups] <= entered)
-        ]
-        lookups = zip(
-            events.start_ns[between].tolist(), events.end_of(between).tolist(), strict=True
-        )
-        spans = [(last, int(left)), *lookups, (int(entered), first)]
-        kept_ns, whole_ns = _TENSOR_NS * self._tensors[after], sum(e - b for b, e in spans)
-        if kept_ns > _MOST_FOR_TENSORS * whole_ns:
+        events, tensors = self.events, self._tensors[after]
+        left = events.end_at(int(self._wrapper[before]))
+        entered = int(events.start_ns[self._entry[after]])
+        spans = [(int(self._last_ns[before]), left), *self._lookups_between(left, entered, after)]
+        spans.append((entered, int(self._first_ns[after])))
+        whole_ns = sum(end - begin for begin, end in spans)
+        if tensors is None or entered < left or _TENSOR_NS * tensors >= _KNOWN_PART * whole_ns:
             return []
-        part = 1 - kept_ns / whole_ns
+        part = 1 - _TENSOR_NS * tensors / whole_ns
         return [(begin, begin + int(part * (end - begin))) for begin, end in spans]
 
+    def _lookups_between(self, left: int, entered: int, call: int) -> list[Span]:
+        events, rows = self.events, self._lookups
+        own = rows[slice(*np.searchsorted(events.start_ns[rows], (left, entered)).tolist())]
+        own = own[events.thread[own] == events.thread[self.rows[call]]]
+        return list(zip(events.start_ns[own].tolist(), events.end_of(own).tolist(), strict=True))
 
-def _tensors(graph: GraphInstance) -> int:
-    """Return how many tensors a graph is given and keeps for its backward."""
+
+def _tensors(graph: GraphInstance) -> int | None:
+    """Return how many tensors a graph is given and keeps for its backward, if known."""
     if graph.provenance is None:
-        return 0
+        return None
     sites = graph.provenance.call_sites
     read = {each for site in sites for each in site.reads}
     read -= {each for site in sites for each in site.writes}
@@ -247,6 +246,8 @@ class _Breaks:
 
     def _of_skipped(self, before: int, after: int) -> GraphBreak | None:
         """Return the break for which Dynamo left a function to Python that calls both graphs."""
+        if not self._skipped:
+            return None
         begin_ns = self._events.end_at(self._outer[before])
         end_ns = int(self._events.start_ns[self._outer[after]])
         rows = np.flatnonzero((self._idle.start_ns >= begin_ns) & (self._idle.start_ns < end_ns))
