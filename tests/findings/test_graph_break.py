@@ -10,6 +10,7 @@ from profiler_ext.findings import Location, SavingPer
 from profiler_ext.findings.facts import time_within
 from profiler_ext.findings.rules import graph_break, launch_bound
 from profiler_ext.findings.rules.graph_break import RULE
+from profiler_ext.kineto.names import CACHE_LOOKUP
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import Compilation, CompileFailure, CompileKind, GraphBreak
 from profiler_ext.records.lineage import Frame
@@ -167,6 +168,18 @@ def test_one_graph_in_place_of_two_saves_torchs_way_to_the_second() -> None:
     assert figures["further graphs a step"] == 1
     assert figures["of them in the backward, too"] == 0
     assert figures["their guards and wrappers, as recorded"] == 100 * US
+
+
+def test_the_guards_of_the_second_graph_are_part_of_it() -> None:
+    script = Script()
+    for _ in range(3):
+        begun = script.now_ns
+        forward(script)
+        guards = Mark(CACHE_LOOKUP, "cpu_op", CPU, begun + 250 * US, 20 * US)
+        script.marks.append(guards)
+        script.end_step()
+    found = only(RULE, graphs_known(of_breaks(script.analysis()), 0, 1))
+    assert found.est_saving_ns == unrecorded(120 * US)
 
 
 def test_what_the_way_is_for_tensors_is_not_saved() -> None:
