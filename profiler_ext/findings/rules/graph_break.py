@@ -202,7 +202,7 @@ RULE = Rule(
     "backward: the wrapper that is left, guards, the frame and the wrapper that are entered, the "
     "begin of the generated code. That grows with the tensors that a graph is given and keeps for "
     "its backward, and one graph has as many: for each, three microseconds as recorded stay "
-    "(1.2 to 4.7 were measured). If they may be half of it, or the graph is not known, it counts "
+    "(large graphs took 1.9 to 4.8). If they may be half of it, or the graph is not known, it counts "
     "nothing. Where Dynamo left a whole function to Python, the graphs that it calls count, too, "
     "if lines show that the CPU was within it in between. Several breaks are "
     "replayed one after the other, on top of each other. What is fused in one graph, "
