@@ -203,8 +203,8 @@ RULE = Rule(
     "begin of the generated code. That grows with the tensors that a graph is given and keeps for "
     "its backward, and one graph has as many: for each, three microseconds as recorded stay "
     "(large graphs took 1.9 to 4.8). If they may be half of it, or the graph is not known, it "
-    "counts nothing. Where Dynamo left a whole function to Python, the graphs that it calls count, too, "
-    "if lines show that the CPU was within it in between. Several breaks are "
+    "counts nothing. Where Dynamo left a whole function to Python, the graphs that it calls "
+    "count, too, if lines show that the CPU was within it in between. Several breaks are "
     "replayed one after the other, on top of each other. What is fused in one graph, "
     "and waits at the break, are not included. Below 1% of the usual step the saving is "
     "unknown, and idle time from one graph to the next is a figure.",
