@@ -47,13 +47,13 @@ class Steps:
         self.phases.append(phase.value)
 
     @contextmanager
-    def within(self, name: str, number: int | None = None) -> Iterator[None]:
+    def within(self, name: str, number: int | None = None, forward: int = 1) -> Iterator[None]:
         """Let an op, or a node of autograd, be around what is launched."""
         begin_ns = self.script.now_ns
         self.script.now_ns += 1
         yield
         self.script.now_ns += 1
-        args = {} if number is None else {"Sequence number": number, "Fwd thread id": 1}
+        args = {} if number is None else {"Sequence number": number, "Fwd thread id": forward}
         span_ns = self.script.now_ns - begin_ns
         self.script.marks.append(Mark(name, "cpu_op", CPU, begin_ns, span_ns, args))
         self.script.now_ns += 1
@@ -92,6 +92,32 @@ def penalized(*, besides: bool = True, order: int = 1) -> Analysis:
         steps.end_step()
     backward = at(4, "linear", Phase.BACKWARD)
     return steps.analysis(linear=at(4, "linear"), mm_backward=backward)
+
+
+def differentiated(*, is_scaled: bool = False) -> Analysis:
+    """Steps that differentiate one value by two others, and then the sum of both derivatives."""
+    steps = Steps()
+    for step in range(STEPS):
+        first = 100 * step
+        for number in range(2):
+            with steps.within("aten::ones_like"):
+                steps.launch("fill_", Phase.OTHER)
+            if is_scaled:
+                with steps.within("aten::mul"):
+                    pass
+            with (
+                steps.within(ENGINE + "AddmmBackward0", first),
+                steps.within("aten::mm", first + 50 + number, forward=0),
+            ):
+                steps.launch("mm_backward", Phase.BACKWARD)
+        with steps.within("aten::ones_like"):
+            steps.launch("fill_", Phase.OTHER)
+        for number in (1, 0):
+            with steps.within(ENGINE + "MmBackwardBackward0", first + 50 + number):
+                steps.launch("mm_twice", Phase.BACKWARD)
+        steps.end_step()
+    behind = {each: at(4, "linear", Phase.BACKWARD) for each in ("mm_backward", "mm_twice")}
+    return steps.analysis(fill_=at(8, "ones_like", Phase.OTHER), **behind)
 
 
 STACK = (
@@ -141,6 +167,17 @@ def test_a_penalty_on_gradients_costs_its_forward_and_three_backwards_in_fifteen
     found = only(repeated_backward.RULE, penalized())
     assert found.est_saving_ns == 4 * 300 * US * 15 // 16
     assert (found.location.line, "16th" in found.remedy) == (4, True)
+
+
+def test_derivatives_of_one_value_cost_their_second_call_and_what_goes_through_its_graph():
+    found = only(repeated_backward.RULE, differentiated())
+    assert found.est_saving_ns == (300 + 300) * US
+    assert [each.value for each in found.evidence] == [1, 2, 600 * US]
+    assert "grad(y, (a, b, c))" in found.remedy
+
+
+def test_gradients_that_are_not_ones_may_be_others_in_each_call():
+    assert is_silent(repeated_backward.RULE, differentiated(is_scaled=True))
 
 
 def test_gradients_that_a_model_returns_and_those_of_higher_order_are_no_penalty():
