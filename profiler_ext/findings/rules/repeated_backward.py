@@ -223,10 +223,9 @@ RULE = Rule(
     saving="Time of all runs after the first, with the additions to the parameters' gradients that "
     "follow them; if the CPU is behind, how much shorter the step is in a replay without them. "
     "Of derivatives of one value, also what a later backward runs of the graph that a call after "
-    "the first made, where it runs the same of a call before. Of a penalty, an upper bound: fifteen "
-    "sixteenths of its forward, of both of its backwards, "
-    "and of that through the first. Nodes that autograd names as those of a forward are not "
-    "counted.",
+    "the first made, where it runs the same of a call before. Of a penalty, an upper bound: "
+    "fifteen sixteenths of its forward, of both of its backwards, and of that through the first. "
+    "Nodes that autograd names as those of a forward are not counted.",
     not_on_cpu=ON_CPU,
     judge=_judge,
 )
