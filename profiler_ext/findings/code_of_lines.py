@@ -35,6 +35,8 @@ _LEARNED = re.compile(
     r"freq|filter",
     re.I,
 )
+# Methods that return a weight, whatever the attributes are called that they make it of
+_RETURNS_WEIGHT = re.compile(r"(?:.+_)?weights?|(?:.+_)?dequantized?(?:_.+)?", re.I)
 _KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|running|last|prev|position_ids", re.I)
 # What they name is no tensor of the step, as a rule
 _MODULES = frozenset({"torch", "np", "math", "self", "F", "config"})
@@ -175,8 +177,9 @@ def _multiplies(value: ast.AST) -> bool:
     return is_operator or bool(_called(value) & _PRODUCTS)
 
 
-def lines_of_weights(codes: Mapping[int, str]) -> set[int]:
+def lines_of_weights(codes: Mapping[int, str], function: str = "") -> set[int]:
     """Return the lines of a function that compute with learned attributes of ``self`` alone."""
+    is_of_weight = _RETURNS_WEIGHT.fullmatch(function) is not None
     statements = {line: _statement(codes[line]) for line in sorted(codes)}
     changed = {
         attribute
@@ -192,7 +195,8 @@ def lines_of_weights(codes: Mapping[int, str]) -> set[int]:
         if statement is None or not isinstance(value, ast.AST):
             continue
         read, names = set(_attributes_of_self(value)), set(_values(value))
-        is_learned = all(_LEARNED.search(each) and not _KEPT.search(each) for each in read)
+        is_learned = is_of_weight or all(map(_LEARNED.search, read))
+        is_learned &= not any(map(_KEPT.search, read))
         targets = {name for each in _targets(statement) for name in _names(each)}
         is_known = bool(read or names) and is_learned and not read & changed and names <= made
         if is_known:
