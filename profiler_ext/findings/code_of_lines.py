@@ -17,6 +17,9 @@ _FACTORIES = frozenset(
 _FILLED = frozenset({"ones", "full"})  # constants only where they become a mask
 _MASKS = frozenset({"tril", "triu"})
 _PRODUCTS = frozenset({"einsum", "matmul", "bmm", "mm", "tensordot", "linear"})
+_VIEWS = frozenset(
+    {"transpose", "permute", "view", "reshape", "flatten", "unflatten", "t", "contiguous", "to"}
+)
 # Their results are mostly zeros
 _DIAGONAL = frozenset({"diag", "diag_embed", "diagflat", "eye"})
 _SPARSE = frozenset({"to_dense", "block_diag"})
@@ -121,6 +124,39 @@ def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
             on_the_way.add(line)
             made |= {each for target in _targets(statement) for each in _names(target)}
     return on_the_way if is_multiplied else set()
+
+
+def products_of_patches(codes: Mapping[int, str]) -> set[int]:
+    """Return the lines that multiply what ``unfold`` returned by a weight of ``self``."""
+    patches: set[str] = set()
+    weights: set[str] = set()
+    lines: set[int] = set()
+
+    def is_patches(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            called = node.func
+            return called.attr == "unfold" or (called.attr in _VIEWS and is_patches(called.value))
+        if isinstance(node, ast.Attribute):  # ``patches.mT``
+            return is_patches(node.value)
+        return isinstance(node, ast.Name) and node.id in patches
+
+    def is_weight(node: ast.AST) -> bool:
+        names = set(_values(node))
+        return names <= weights and bool(names or {*_attributes_of_self(node)})
+
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        value = getattr(statement, "value", None)
+        if statement is None or not isinstance(value, ast.AST):
+            continue
+        operands = [*_operands(statement)]
+        if any(map(is_patches, operands)) and any(map(is_weight, operands)):
+            lines.add(line)
+        targets = {name for target in _targets(statement) for name in _names(target)}
+        made = is_patches(value), is_weight(value)
+        patches = patches | targets if made[0] else patches - targets
+        weights = weights | targets if made[1] else weights - targets
+    return lines
 
 
 def products_with_zeros(codes: Mapping[int, str]) -> dict[int, bool]:
