@@ -133,9 +133,9 @@ def products_of_patches(codes: Mapping[int, str]) -> set[int]:
     lines: set[int] = set()
 
     def is_patches(node: ast.AST) -> bool:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            called = node.func
-            return called.attr == "unfold" or (called.attr in _VIEWS and is_patches(called.value))
+        if isinstance(node, ast.Call):
+            is_view = isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
+            return "unfold" in _callee(node) or (is_view and is_patches(node.func))
         if isinstance(node, ast.Attribute):  # ``patches.mT``
             return is_patches(node.value)
         return isinstance(node, ast.Name) and node.id in patches

@@ -142,6 +142,8 @@ def _convolutions(facts: Facts) -> Iterator[Candidate]:
     """Yield the patches that a product with a weight of the module reads, and copies for it."""
     is_eager = facts.launches.scope.where(Scope.EAGER)
     is_copy = facts.of_op(_COPIED.__eq__) & ~facts.named(is_conversion)
+    if not any(place.aten_op in _PATCHES for place in facts.analysis.places):
+        return
     for function, codes in functions_of(facts).items():
         products = products_of_patches(codes)
         if not products:
