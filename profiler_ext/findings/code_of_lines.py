@@ -17,6 +17,7 @@ _FACTORIES = frozenset(
 _FILLED = frozenset({"ones", "full"})  # constants only where they become a mask
 _MASKS = frozenset({"tril", "triu"})
 _PRODUCTS = frozenset({"einsum", "matmul", "bmm", "mm", "tensordot", "linear"})
+_JOINS = frozenset({"cat", "concat", "concatenate", "stack"})
 _VIEWS = frozenset(
     {"transpose", "permute", "view", "reshape", "flatten", "unflatten", "t", "contiguous", "to"}
 )
@@ -381,6 +382,14 @@ def _calls_its_targets(loop: ast.AST) -> bool:
     targets = {name for each in generators for name in _names(each.target)}
     called = [each.func for each in ast.walk(loop) if isinstance(each, ast.Call)]
     return any(_names(each) & targets for each in called if not isinstance(each, ast.Attribute))
+
+
+def number_joined(code: str) -> int | None:
+    """Return how many tensors a line's ``cat`` or ``stack`` joins, where its text tells."""
+    parts = ast.walk(_statement(code) or ast.Pass())
+    calls = (each for each in parts if isinstance(each, ast.Call) and _callee(each) & _JOINS)
+    given = [each.args[0] for each in calls if each.args]
+    return len(given[0].elts) if given and isinstance(given[0], ast.Tuple | ast.List) else None
 
 
 def is_mapped(code: str) -> bool:

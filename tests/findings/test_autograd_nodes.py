@@ -16,6 +16,7 @@ from profiler_ext.findings.rules import (
     padding_copy,
     repeated_backward,
     repeated_cast,
+    unmerged_weight,
 )
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
@@ -334,3 +335,42 @@ def test_a_copy_that_a_convolution_undoes_is_needless_too(code: str, saved_us: i
     analysis = steps.analysis(contiguous=at(2, "contiguous", code=code), conv2d=at(3, "conv2d"))
     found = only(layout_conversion.RULE, analysis)
     assert (found.location.line, found.est_saving_ns) == (3, saved_us * US)
+
+
+def joined(code: str, sums: int = 2, between: str | None = None) -> Analysis:
+    """Steps that join tensors, and whose backward then adds to so many parameters."""
+    steps = Steps()
+    for step in range(STEPS):
+        with steps.within("aten::concat", 10 * step, forward=0):
+            steps.launch("cat", Phase.FORWARD)
+        with steps.within(ENGINE + "CatBackward0", 10 * step):
+            pass
+        if between:
+            with steps.within(ENGINE + between, 10 * step - 1):
+                steps.launch("mul_backward", Phase.BACKWARD)
+        for _ in range(sums):
+            with steps.within(ENGINE + ACCUMULATES):
+                steps.launch("copy_", Phase.GRADIENT_ACCUMULATION)
+        steps.end_step()
+    sums_of = Phase.GRADIENT_ACCUMULATION
+    return steps.analysis(concat=at(4, "concat", code=code), copy_=at(4, "clone", sums_of))
+
+
+@pytest.mark.parametrize("code", ["w = torch.cat((a, b), 1)", "w = torch.cat(parts)"])
+def test_parameters_that_each_step_joins_cost_the_copy_and_those_of_their_gradients(code: str):
+    found = only(unmerged_weight.RULE, joined(code))
+    assert (found.location.line, found.est_saving_ns) == (4, 3 * 300 * US)
+    assert found.summary == "each step joins 2 parameters"
+
+
+@pytest.mark.parametrize(
+    "analysis",
+    [
+        joined("w = torch.cat((a, x, b), 1)"),
+        joined("w = torch.cat((a, x))", sums=1),
+        joined("w = torch.cat((x, y))", between="MulBackward0"),
+    ],
+    ids=["one_is_computed", "one_parameter", "both_are_computed"],
+)
+def test_what_is_joined_with_what_a_step_computes_is_no_parameter(analysis: Analysis):
+    assert is_silent(unmerged_weight.RULE, analysis)
