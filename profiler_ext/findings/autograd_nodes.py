@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,11 @@ _ENGINE = "autograd::engine::evaluate_function: "
 _ACCUMULATES = _ENGINE + "torch::autograd::AccumulateGrad"
 _WRITES_PART = _ENGINE + "torch::autograd::CopySlices"
 _ONES = "aten::ones_like"
+# Each call may begin at another of their results; functions of programs have no number at the end
+_OF_ONE_VALUE = re.compile(
+    r".*: (?!.*(?:Unbind|Split|Chunk|Rnn|RNN|Native|Max|Min|Sort|Topk|Kthvalue|Mode|Median|VarMean|"
+    r"StdMean|Linalg|Frexp|Foreach|Attention|Unique))\w+Backward\d+$"
+)
 _UNNUMBERED = -1
 
 
@@ -75,9 +81,14 @@ def calls_of(facts: Facts) -> Calls:
     called = of_node[begins]
     # Where other ops follow the ones, the gradient may be another
     is_next = begins_ns[begins] <= _next_op_ns(events, ones[called])
+    is_next &= flag_rows(events.name, _is_of_one_value)[nodes.event[begins]]
     root = np.full(len(ones) + 1, _UNNUMBERED, np.int64)  # the last one is that of no call
     root[called[is_next]] = nodes.number[begins[is_next]]
     return Calls(ones, of_node, root[of_node])
+
+
+def _is_of_one_value(name: str) -> bool:
+    return _OF_ONE_VALUE.match(name) is not None
 
 
 def _next_op_ns(events: Events, ops: Ints) -> Ints:

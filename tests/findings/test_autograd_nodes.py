@@ -95,7 +95,7 @@ def penalized(*, besides: bool = True, order: int = 1) -> Analysis:
     return steps.analysis(linear=at(4, "linear"), mm_backward=backward)
 
 
-def differentiated(*, is_scaled: bool = False) -> Analysis:
+def differentiated(kind: str = "AddmmBackward0", *, is_scaled: bool = False) -> Analysis:
     """Steps that differentiate one value by two others, and then the sum of both derivatives."""
     steps = Steps()
     for step in range(STEPS):
@@ -107,7 +107,7 @@ def differentiated(*, is_scaled: bool = False) -> Analysis:
                 with steps.within("aten::mul"):
                     pass
             with (
-                steps.within(ENGINE + "AddmmBackward0", first),
+                steps.within(ENGINE + kind, first),
                 steps.within("aten::mm", first + 50 + number, forward=0),
             ):
                 steps.launch("mm_backward", Phase.BACKWARD)
@@ -179,6 +179,11 @@ def test_derivatives_of_one_value_cost_their_second_call_and_what_goes_through_i
 
 def test_gradients_that_are_not_ones_may_be_others_in_each_call():
     assert is_silent(repeated_backward.RULE, differentiated(is_scaled=True))
+
+
+def test_calls_may_begin_at_different_results_of_one_node():
+    assert is_silent(repeated_backward.RULE, differentiated("UnbindBackward0"))
+    assert is_silent(repeated_backward.RULE, differentiated("MyFunctionBackward"))
 
 
 def test_gradients_that_a_model_returns_and_those_of_higher_order_are_no_penalty():
