@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,12 @@ from profiler_ext.records.vocabulary import Phase
 _ENGINE = "autograd::engine::evaluate_function: "
 _ACCUMULATES = _ENGINE + "torch::autograd::AccumulateGrad"
 _WRITES_PART = _ENGINE + "torch::autograd::CopySlices"
+_ONES = "aten::ones_like"
+# Each call may begin at another of their results; functions of programs have no number at the end
+_OF_ONE_VALUE = re.compile(
+    r".*: (?!.*(?:Unbind|Split|Chunk|Rnn|RNN|Native|Max|Min|Sort|Topk|Kthvalue|Mode|Median|VarMean|"
+    r"StdMean|Linalg|Frexp|Foreach|Attention|Unique))\w+Backward\d+$"
+)
 _UNNUMBERED = -1
 
 
@@ -48,6 +55,74 @@ def _nodes(facts: Facts) -> Nodes:
     keys = np.stack([events.name.codes[rows].astype(np.int64), sequence, thread])
     number = np.unique(keys, axis=1, return_inverse=True)[1].ravel() if len(rows) else rows
     return Nodes(rows, np.where(sequence == _UNNUMBERED, _UNNUMBERED, number), sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The calls of autograd that ran the nodes, where each began with a gradient of ones."""
+
+    ones: Ints  # by call, in their order: the event of the op that made the ones
+    of_node: Ints  # the call of each node; -1 before the first
+    root: Ints  # the number of the node at which each node's call began; -1 where unknown
+
+
+def calls_of(facts: Facts) -> Calls:
+    """Return the calls of autograd within the steps of a session."""
+    # torch/autograd/__init__.py, _make_grads: a value that comes without a gradient gets ones
+    events, nodes = facts.analysis.recording.trace.events, nodes_of(facts)
+    begins_ns = events.start_ns[nodes.event]
+    ones = np.flatnonzero(flag_rows(events.name, _ONES.__eq__))
+    ones = ones[enclosing(events, ones, lambda name: name.startswith(_ENGINE)) == ones]
+    ones = ones[np.argsort(events.start_ns[ones], kind="stable")]
+    of_node = np.searchsorted(events.start_ns[ones], begins_ns, side="right") - 1
+    order = np.argsort(begins_ns, kind="stable")
+    known, first = np.unique(of_node[order], return_index=True)
+    begins = order[first[known >= 0]]
+    called = of_node[begins]
+    # Where other ops follow the ones, the gradient may be another
+    is_next = begins_ns[begins] <= _next_op_ns(events, ones[called])
+    is_next &= flag_rows(events.name, _is_of_one_value)[nodes.event[begins]]
+    root = np.full(len(ones) + 1, _UNNUMBERED, np.int64)  # the last one is that of no call
+    root[called[is_next]] = nodes.number[begins[is_next]]
+    return Calls(ones, of_node, root[of_node])
+
+
+def _is_of_one_value(name: str) -> bool:
+    return _OF_ONE_VALUE.match(name) is not None
+
+
+def _next_op_ns(events: Events, ops: Ints) -> Ints:
+    """Return when the next op begins on the thread of each op, after its end."""
+    is_op = flag_rows(events.name, lambda name: name.startswith("aten::"))
+    result = np.full(len(ops), np.iinfo(np.int64).max)
+    for thread in np.unique(events.thread[ops]).tolist():
+        starts_ns = np.sort(events.start_ns[is_op & (events.thread == thread)])
+        own = events.thread[ops] == thread
+        at = np.searchsorted(starts_ns, events.end_of(ops[own]))
+        result[own] = np.append(starts_ns, np.iinfo(np.int64).max)[at]
+    return result
+
+
+def makers_of(facts: Facts) -> Ints:
+    """Return the node in whose run each node was made (``create_graph``), or -1."""
+    events, nodes = facts.analysis.recording.trace.events, nodes_of(facts)
+    begins_ns = events.start_ns[nodes.event]
+    is_forward = (events.sequence_number.filled(-1) >= 0) & (events.fwd_thread_id.filled(0) == 0)
+    maker = np.full(len(nodes), -1, np.int64)
+    for thread in np.unique(events.thread[nodes.event]).tolist():
+        own = np.flatnonzero(is_forward & (events.thread == thread))
+        own = own[np.argsort(events.start_ns[own], kind="stable")]
+        runs = np.flatnonzero(events.thread[nodes.event] == thread)
+        bounds = np.stack([begins_ns[runs], events.end_of(nodes.event[runs])])
+        # An op has the number of the node that is made next, by itself or by what follows
+        numbers = events.sequence_number.data[own]
+        numbers = np.append(numbers, numbers.max(initial=-1) + 1)
+        first, last = numbers[np.searchsorted(events.start_ns[own], bounds)]
+        at = np.searchsorted(first, nodes.sequence, side="right") - 1
+        # Numbers are those of a thread, and may be equal to those of another
+        is_made = (nodes.sequence < last[at]) & (at >= 0) & (begins_ns > bounds[1, at])
+        maker[is_made] = runs[at[is_made]]
+    return maker
 
 
 def node_around(facts: Facts, launches: Ints) -> Ints:

@@ -17,6 +17,10 @@ _FACTORIES = frozenset(
 _FILLED = frozenset({"ones", "full"})  # constants only where they become a mask
 _MASKS = frozenset({"tril", "triu"})
 _PRODUCTS = frozenset({"einsum", "matmul", "bmm", "mm", "tensordot", "linear"})
+_JOINS = frozenset({"cat", "concat", "concatenate", "stack"})
+_VIEWS = frozenset(
+    {"transpose", "permute", "view", "reshape", "flatten", "unflatten", "t", "contiguous", "to"}
+)
 # Their results are mostly zeros
 _DIAGONAL = frozenset({"diag", "diag_embed", "diagflat", "eye"})
 _SPARSE = frozenset({"to_dense", "block_diag"})
@@ -35,6 +39,8 @@ _LEARNED = re.compile(
     r"freq|filter",
     re.I,
 )
+# Methods that return a weight, whatever the attributes are called that they make it of
+_RETURNS_WEIGHT = re.compile(r"(?:.+_)?weights?|(?:.+_)?dequantized?(?:_.+)?", re.I)
 _KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|running|last|prev|position_ids", re.I)
 # What they name is no tensor of the step, as a rule
 _MODULES = frozenset({"torch", "np", "math", "self", "F", "config"})
@@ -121,6 +127,39 @@ def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
     return on_the_way if is_multiplied else set()
 
 
+def products_of_patches(codes: Mapping[int, str]) -> set[int]:
+    """Return the lines that multiply what ``unfold`` returned by a weight of ``self``."""
+    patches: set[str] = set()
+    weights: set[str] = set()
+    lines: set[int] = set()
+
+    def is_patches(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call):
+            is_view = isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
+            return "unfold" in _callee(node) or (is_view and is_patches(node.func))
+        if isinstance(node, ast.Attribute):  # ``patches.mT``
+            return is_patches(node.value)
+        return isinstance(node, ast.Name) and node.id in patches
+
+    def is_weight(node: ast.AST) -> bool:
+        names = set(_values(node))
+        return names <= weights and bool(names or {*_attributes_of_self(node)})
+
+    for line in sorted(codes):
+        statement = _statement(codes[line])
+        value = getattr(statement, "value", None)
+        if statement is None or not isinstance(value, ast.AST):
+            continue
+        operands = [*_operands(statement)]
+        if any(map(is_patches, operands)) and any(map(is_weight, operands)):
+            lines.add(line)
+        targets = {name for target in _targets(statement) for name in _names(target)}
+        made = is_patches(value), is_weight(value)
+        patches = patches | targets if made[0] else patches - targets
+        weights = weights | targets if made[1] else weights - targets
+    return lines
+
+
 def products_with_zeros(codes: Mapping[int, str]) -> dict[int, bool]:
     """Return the lines of products with a matrix that is mostly zeros by its text.
 
@@ -175,8 +214,9 @@ def _multiplies(value: ast.AST) -> bool:
     return is_operator or bool(_called(value) & _PRODUCTS)
 
 
-def lines_of_weights(codes: Mapping[int, str]) -> set[int]:
+def lines_of_weights(codes: Mapping[int, str], function: str = "") -> set[int]:
     """Return the lines of a function that compute with learned attributes of ``self`` alone."""
+    is_of_weight = _RETURNS_WEIGHT.fullmatch(function) is not None
     statements = {line: _statement(codes[line]) for line in sorted(codes)}
     changed = {
         attribute
@@ -192,7 +232,8 @@ def lines_of_weights(codes: Mapping[int, str]) -> set[int]:
         if statement is None or not isinstance(value, ast.AST):
             continue
         read, names = set(_attributes_of_self(value)), set(_values(value))
-        is_learned = all(_LEARNED.search(each) and not _KEPT.search(each) for each in read)
+        is_learned = is_of_weight or all(map(_LEARNED.search, read))
+        is_learned &= not any(map(_KEPT.search, read))
         targets = {name for each in _targets(statement) for name in _names(each)}
         is_known = bool(read or names) and is_learned and not read & changed and names <= made
         if is_known:
@@ -341,6 +382,14 @@ def _calls_its_targets(loop: ast.AST) -> bool:
     targets = {name for each in generators for name in _names(each.target)}
     called = [each.func for each in ast.walk(loop) if isinstance(each, ast.Call)]
     return any(_names(each) & targets for each in called if not isinstance(each, ast.Attribute))
+
+
+def number_joined(code: str) -> int | None:
+    """Return how many tensors a line's ``cat`` or ``stack`` joins, where its text tells."""
+    parts = ast.walk(_statement(code) or ast.Pass())
+    calls = (each for each in parts if isinstance(each, ast.Call) and _callee(each) & _JOINS)
+    given = [each.args[0] for each in calls if each.args]
+    return len(given[0].elts) if given and isinstance(given[0], ast.Tuple | ast.List) else None
 
 
 def is_mapped(code: str) -> bool:

@@ -15,7 +15,7 @@ from profiler_ext.findings.code_of_lines import (
     lines_of_weights,
     passes_on,
 )
-from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.facts import Facts, location_of
 from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.findings.groups import (
     OUTSIDE_BACKWARD,
@@ -64,13 +64,13 @@ def _weights(
     for file, function in dict.fromkeys([*functions, *calling]):
         called = calling.get((file or "", function or ""), {})
         codes = functions.get((file, function), {}) | called
-        of_weights = lines_of_weights(codes)
+        of_weights = lines_of_weights(codes, function or "")
         under = [launches_under(facts, (file or "", function or ""), each) for each in of_weights]
         is_at = placed(facts, launches, partial(_is_in, file, function, of_weights))
         own = np.intersect1d(launches, np.concatenate([launches[is_at], *under]))
         count = usual_count(facts, own) if len(own) else 0
         if count and not is_other[own].any() and _are_of_modules(facts, own):
-            where = busiest(facts, own)
+            where = location_of(facts.place(facts.longest(own)))
             yield LaunchGroup(Kind.CONSTANTS, where, own, count, 0.0, 0.0, what=WEIGHTS)
 
 

@@ -16,6 +16,7 @@ from profiler_ext.findings.rules import (
     padding_copy,
     repeated_backward,
     repeated_cast,
+    unmerged_weight,
 )
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
@@ -47,13 +48,13 @@ class Steps:
         self.phases.append(phase.value)
 
     @contextmanager
-    def within(self, name: str, number: int | None = None) -> Iterator[None]:
+    def within(self, name: str, number: int | None = None, forward: int = 1) -> Iterator[None]:
         """Let an op, or a node of autograd, be around what is launched."""
         begin_ns = self.script.now_ns
         self.script.now_ns += 1
         yield
         self.script.now_ns += 1
-        args = {} if number is None else {"Sequence number": number, "Fwd thread id": 1}
+        args = {} if number is None else {"Sequence number": number, "Fwd thread id": forward}
         span_ns = self.script.now_ns - begin_ns
         self.script.marks.append(Mark(name, "cpu_op", CPU, begin_ns, span_ns, args))
         self.script.now_ns += 1
@@ -92,6 +93,32 @@ def penalized(*, besides: bool = True, order: int = 1) -> Analysis:
         steps.end_step()
     backward = at(4, "linear", Phase.BACKWARD)
     return steps.analysis(linear=at(4, "linear"), mm_backward=backward)
+
+
+def differentiated(kind: str = "AddmmBackward0", *, is_scaled: bool = False) -> Analysis:
+    """Steps that differentiate one value by two others, and then the sum of both derivatives."""
+    steps = Steps()
+    for step in range(STEPS):
+        first = 100 * step
+        for number in range(2):
+            with steps.within("aten::ones_like"):
+                steps.launch("fill_", Phase.OTHER)
+            if is_scaled:
+                with steps.within("aten::mul"):
+                    pass
+            with (
+                steps.within(ENGINE + kind, first),
+                steps.within("aten::mm", first + 50 + number, forward=0),
+            ):
+                steps.launch("mm_backward", Phase.BACKWARD)
+        with steps.within("aten::ones_like"):
+            steps.launch("fill_", Phase.OTHER)
+        for number in (1, 0):
+            with steps.within(ENGINE + "MmBackwardBackward0", first + 50 + number):
+                steps.launch("mm_twice", Phase.BACKWARD)
+        steps.end_step()
+    behind = {each: at(4, "linear", Phase.BACKWARD) for each in ("mm_backward", "mm_twice")}
+    return steps.analysis(fill_=at(8, "ones_like", Phase.OTHER), **behind)
 
 
 STACK = (
@@ -141,6 +168,22 @@ def test_a_penalty_on_gradients_costs_its_forward_and_three_backwards_in_fifteen
     found = only(repeated_backward.RULE, penalized())
     assert found.est_saving_ns == 4 * 300 * US * 15 // 16
     assert (found.location.line, "16th" in found.remedy) == (4, True)
+
+
+def test_derivatives_of_one_value_cost_their_second_call_and_what_goes_through_its_graph():
+    found = only(repeated_backward.RULE, differentiated())
+    assert found.est_saving_ns == (300 + 300) * US
+    assert [each.value for each in found.evidence] == [1, 2, 600 * US]
+    assert "grad(y, (a, b, c))" in found.remedy
+
+
+def test_gradients_that_are_not_ones_may_be_others_in_each_call():
+    assert is_silent(repeated_backward.RULE, differentiated(is_scaled=True))
+
+
+def test_calls_may_begin_at_different_results_of_one_node():
+    assert is_silent(repeated_backward.RULE, differentiated("UnbindBackward0"))
+    assert is_silent(repeated_backward.RULE, differentiated("MyFunctionBackward"))
 
 
 def test_gradients_that_a_model_returns_and_those_of_higher_order_are_no_penalty():
@@ -297,3 +340,42 @@ def test_a_copy_that_a_convolution_undoes_is_needless_too(code: str, saved_us: i
     analysis = steps.analysis(contiguous=at(2, "contiguous", code=code), conv2d=at(3, "conv2d"))
     found = only(layout_conversion.RULE, analysis)
     assert (found.location.line, found.est_saving_ns) == (3, saved_us * US)
+
+
+def joined(code: str, sums: int = 2, between: str | None = None) -> Analysis:
+    """Steps that join tensors, and whose backward then adds to so many parameters."""
+    steps = Steps()
+    for step in range(STEPS):
+        with steps.within("aten::concat", 10 * step, forward=0):
+            steps.launch("cat", Phase.FORWARD)
+        with steps.within(ENGINE + "CatBackward0", 10 * step):
+            pass
+        if between:
+            with steps.within(ENGINE + between, 10 * step - 1):
+                steps.launch("mul_backward", Phase.BACKWARD)
+        for _ in range(sums):
+            with steps.within(ENGINE + ACCUMULATES):
+                steps.launch("copy_", Phase.GRADIENT_ACCUMULATION)
+        steps.end_step()
+    sums_of = Phase.GRADIENT_ACCUMULATION
+    return steps.analysis(concat=at(4, "concat", code=code), copy_=at(4, "clone", sums_of))
+
+
+@pytest.mark.parametrize("code", ["w = torch.cat((a, b), 1)", "w = torch.cat(parts)"])
+def test_parameters_that_each_step_joins_cost_the_copy_and_those_of_their_gradients(code: str):
+    found = only(unmerged_weight.RULE, joined(code))
+    assert (found.location.line, found.est_saving_ns) == (4, 3 * 300 * US)
+    assert found.summary == "each step joins 2 parameters"
+
+
+@pytest.mark.parametrize(
+    "analysis",
+    [
+        joined("w = torch.cat((a, x, b), 1)"),
+        joined("w = torch.cat((a, x))", sums=1),
+        joined("w = torch.cat((x, y))", between="MulBackward0"),
+    ],
+    ids=["one_is_computed", "one_parameter", "both_are_computed"],
+)
+def test_what_is_joined_with_what_a_step_computes_is_no_parameter(analysis: Analysis):
+    assert is_silent(unmerged_weight.RULE, analysis)

@@ -159,6 +159,15 @@ def test_lines_that_compute_with_learned_attributes_alone(
     assert lines_of_weights(codes) == lines
 
 
+def test_a_method_that_returns_a_weight_may_call_what_it_is_made_of_anything() -> None:
+    codes = {1: "by = self.steps.half()", 2: "return self.numbers.half() * by"}
+    assert lines_of_weights(codes) == set()
+    assert lines_of_weights(codes, "dequantized_weight") == {1, 2}
+    assert lines_of_weights({1: "return self.numbers * x"}, "weight") == set()
+    assert lines_of_weights({1: "return self.cache.half()"}, "weight") == set()
+    assert lines_of_weights(codes, "weighted") == set()
+
+
 def test_what_inference_computes_of_weights_alone_is_computed_once_after_loading() -> None:
     step = rebuilding("w = self.weight.float() * self.scale")
     of_module = replace(

@@ -74,3 +74,25 @@ def test_quantiles_that_sort_all_values_and_read_few_could_select(read_blocks, i
     found = only(full_sort.RULE, step)
     assert (found.location.line, found.remedy[:10]) == (3, "torch.topk")
     assert found.est_saving_ns == pytest.approx(2 / 3 * 330 * US, rel=0.05)
+
+
+def ranked(following: str, selections: int = 2) -> Analysis:
+    """Steps that copy all values for ``topk``, and then select in so many launches."""
+    code = "best = scores.topk(3, 1).indices"
+    launches = [forward("copy_"), *[forward("topk")] * selections, forward("eq")]
+    of_topk = at(5, "topk", code=code)
+    return made(*launches, copy_=of_topk, topk=of_topk, eq=at(6, "eq", code=following))
+
+
+@pytest.mark.parametrize(
+    "following", ["right = (best == labels[:, None]).any(1)", "right = labels.eq(best)"]
+)
+def test_what_is_selected_to_be_compared_with_labels_could_be_counted(following: str):
+    found = only(full_sort.RULE, ranked(following))
+    assert (found.location.line, found.est_saving_ns) == (5, 2 * 300 * US)
+    assert found.summary == "topk selects values only to compare them with labels"
+
+
+def test_a_selection_that_is_used_or_takes_no_longer_than_a_copy_is_none():
+    assert is_silent(full_sort.RULE, ranked("weights = best.softmax(1)"))
+    assert is_silent(full_sort.RULE, ranked("right = best == labels", selections=1))

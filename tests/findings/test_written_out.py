@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from profiler_ext.findings.code_of_lines import products_of_patches
 from profiler_ext.findings.rules import written_out
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.vocabulary import Scope
-from tests.findings.stepping import US, at, forward, is_silent, made, only
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.vocabulary import Phase, Scope
+from tests.findings.stepping import US, at, backward, forward, is_silent, made, only
 from tests.handmade import interned
 
 PRODUCT = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
@@ -122,3 +124,47 @@ def test_an_rms_norm_is_one_kernel_since_a_version_of_torch() -> None:
     settings = replace(step.recording.settings, torch_version="2.8.0")
     older = replace(step, recording=replace(step.recording, settings=settings))
     assert is_silent(written_out.RULE, older)
+
+
+UNFOLDS = "patches = F.unfold(x, 3, padding=1)"
+
+
+def convolved(product: str) -> Analysis:
+    """Three steps that write patches of an image, copy them, and multiply them."""
+    own = {"module": "conv"}
+    lines = [
+        Frame("/model.py", line, "forward", code) for line, code in ((5, UNFOLDS), (6, product))
+    ]
+    places = {
+        "im2col": at(5, "im2col", stack=(lines[0],), **own),
+        "copy_": at(6, "matmul", stack=(lines[1],), **own),
+        "mm": at(6, "matmul", stack=(lines[1],), **own),
+        "col2im": at(5, "col2im", Phase.BACKWARD, stack=(lines[0],), **own),
+    }
+    launches = [forward("im2col"), forward("copy_"), forward("mm", PRODUCT), backward("col2im")]
+    return made(*launches, **places)
+
+
+@pytest.mark.parametrize("product", ["y = self.weight.flatten(1) @ patches", "y = w @ patches"])
+def test_a_convolution_by_unfold_loses_all_but_its_product(product: str) -> None:
+    if "self" in product:
+        found = only(written_out.RULE, convolved(product))
+        assert (found.location.line, found.est_saving_ns) == (5, 3 * 300 * US)
+    else:  # a weight of each sample, say
+        assert is_silent(written_out.RULE, convolved(product))
+
+
+@pytest.mark.parametrize(
+    ("codes", "lines"),
+    [
+        ({1: UNFOLDS, 2: "w = self.weight.view(8, -1)", 3: "y = torch.matmul(w, patches)"}, {3}),
+        ({1: UNFOLDS, 2: "patches = patches.transpose(1, 2)", 3: "y = patches @ self.w.t()"}, {3}),
+        ({1: "y = F.linear(F.unfold(x, 3).mT, self.weight)"}, {1}),
+        ({1: UNFOLDS, 2: "y = q @ patches"}, set()),
+        ({1: UNFOLDS, 2: "y = self.key(x) @ patches"}, set()),
+        ({1: UNFOLDS, 2: "w = self.weight", 3: "w = w * scores", 4: "y = w @ patches"}, set()),
+        ({1: UNFOLDS, 2: "y = self.weight @ patches.softmax(1)"}, set()),
+    ],
+)
+def test_lines_that_multiply_patches_by_a_weight(codes: dict[int, str], lines: set[int]) -> None:
+    assert products_of_patches(codes) == lines

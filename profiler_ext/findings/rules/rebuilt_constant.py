@@ -38,8 +38,9 @@ RULE = Rule(
     "step, or of what one line gives to four layers or more and never assigns "
     "(`x = layer(x, mask)`). Autograd differentiates none of it, and nothing in it is drawn at "
     "random. Or, where nothing is trained, lines of a module compute with learned attributes of "
-    "`self` alone, by their names (`self.weight.float() * self.scale`). Or several modules each "
-    "make a block mask for `flex_attention`, with torch's `create_block_mask`.",
+    "`self` alone, by their names (`self.weight.float() * self.scale`), or with any of them in a "
+    "method whose name says that it returns a weight (`weight`, `dequantize`). Or several modules "
+    "each make a block mask for `flex_attention`, with torch's `create_block_mask`.",
     because="Each call launches a kernel for each op, although the result is the same in each "
     "layer and each step. `create_block_mask` looks at each pair of a query and a key, and sorts.",
     remedy="A buffer of the module (`register_buffer(..., persistent=False)`), or a cache by size. "

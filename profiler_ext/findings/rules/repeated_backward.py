@@ -7,14 +7,24 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import (
+    Calls,
     Nodes,
     accumulates,
+    calls_of,
+    makers_of,
     names_of,
     node_around,
     nodes_of,
 )
-from profiler_ext.findings.facts import CannotJudge, Facts, Rows, location_of, shared_line
-from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit
+from profiler_ext.findings.facts import (
+    CannotJudge,
+    Facts,
+    Rows,
+    enclosing,
+    location_of,
+    shared_line,
+)
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.vocabulary import Phase
@@ -27,18 +37,79 @@ _IN_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    nodes = nodes_of(facts)
+    nodes, calls = nodes_of(facts), calls_of(facts)
+    begins_again = _begins_again(nodes, calls)
+    from_one_value = [*_from_one_value(facts, calls, begins_again)]
     # Gradients of gradients need the first backward
     if any(_OF_GRADIENTS in name for name in names_of(facts, nodes)):
-        return _penalized(facts, nodes)
-    is_again = _runs_again(facts, nodes.number)
+        return (*from_one_value, *_penalized(facts, nodes))
+    is_again = _runs_again(facts, nodes.number) & ~begins_again
     launches = np.flatnonzero(facts.in_steps(facts.launches.phase.where(*_IN_BACKWARD)))
     at = node_around(facts, launches)
     launches = launches[np.append(is_again, False)[at]]
     if not len(launches):
-        return ()
+        return from_one_value
     runs = np.unique(nodes.number[nodes.number >= 0], return_counts=True)[1]
-    return (_candidate(facts, launches, int(np.median(runs[runs > 1]))),)
+    return (*from_one_value, _candidate(facts, launches, int(np.median(runs[runs > 1]))))
+
+
+def _begins_again(nodes: Nodes, calls: Calls) -> Rows:
+    """Flag the runs of a node after its first by calls that begin at the same value."""
+    is_again = np.zeros(len(nodes), np.bool_)
+    rows = np.flatnonzero((calls.root >= 0) & (nodes.number >= 0))
+    rows = rows[np.argsort(calls.of_node[rows], kind="stable")]
+    runs = np.stack([calls.root[rows], nodes.number[rows]])
+    is_again[rows] = True
+    is_again[rows[np.unique(runs, axis=1, return_index=True)[1]]] = False
+    return is_again
+
+
+def _from_one_value(facts: Facts, calls: Calls, is_again: Rows) -> Iterator[Candidate]:
+    """Yield what it costs to differentiate one value by several others in calls of their own."""
+    nodes = nodes_of(facts)
+    if not is_again.any():
+        return
+    launches = np.flatnonzero(facts.in_steps(facts.launches.phase.where(*_IN_BACKWARD)))
+    is_gone = is_again | _made_again(nodes, calls, makers_of(facts))
+    launches = launches[np.append(is_gone, False)[node_around(facts, launches)]]
+    if not len(launches):
+        return
+    again = np.unique(calls.of_node[is_again])
+    yield Candidate(
+        summary="one value is differentiated by each of several others in a backward of its own",
+        est_saving_ns=facts.removed_per_step_ns(launches),
+        confidence=Confidence.ESTIMATED,
+        remedy="one call for all of them: torch.autograd.grad(y, (a, b, c))",
+        location=_where(facts, launches, _made_for(facts, calls.ones[again])),
+        evidence=(
+            Figure("calls a step after the first", len(again) // len(facts.analysis.steps)),
+            *count_and_time(facts, launches),
+        ),
+        launches=launches,
+    )
+
+
+def _made_for(facts: Facts, ones: Ints) -> Ints:
+    """Return the launches of these ops that make ones."""
+    events, op = facts.analysis.recording.trace.events, facts.launches.op_event
+    rows = np.flatnonzero(~np.ma.getmaskarray(op))
+    around = enclosing(events, op.data[rows].astype(np.int64), "aten::ones_like".__eq__)
+    return rows[np.isin(around, ones)]
+
+
+def _made_again(nodes: Nodes, calls: Calls, maker: Ints) -> Rows:
+    """Flag the nodes that a run of a node made, where those of a run before it serve as well."""
+    # With one call for both runs a later backward would go through one of the two
+    is_made = np.zeros(len(nodes), np.bool_)
+    rows = np.flatnonzero(maker >= 0)
+    rows = rows[(calls.root[maker[rows]] >= 0) & (nodes.number[maker[rows]] >= 0)]
+    made = maker[rows]
+    sources = np.stack([calls.of_node[rows], calls.root[made], nodes.number[made]])
+    of_source = np.unique(sources, axis=1, return_inverse=True)[1].ravel()
+    first = np.full(len(rows), len(nodes))
+    np.minimum.at(first, of_source, made)
+    is_made[rows] = made > first[of_source]
+    return is_made
 
 
 def _penalized(facts: Facts, nodes: Nodes) -> Iterator[Candidate]:
@@ -61,13 +132,12 @@ def _penalized(facts: Facts, nodes: Nodes) -> Iterator[Candidate]:
     spent_ns = facts.removed_per_step_ns(own)
     if spent_ns < _MIN_FRACTION * facts.training.step_ns:
         return
-    where = shared_line(facts, forward)
     yield Candidate(
         summary="each step penalizes gradients: a backward runs through a backward",
         est_saving_ns=int((1 - 1 / _INTERVAL) * spent_ns),
         confidence=Confidence.UPPER_BOUND,
         remedy=f"penalize in each {_INTERVAL}th step, {_INTERVAL} times as much",
-        location=location_of(facts.place(facts.longest(own))) if where == NOWHERE else where,
+        location=_where(facts, own, forward),
         evidence=(
             Figure("a step without it is shorter by", spent_ns, FigureUnit.NS),
             *count_and_time(facts, own),
@@ -110,11 +180,15 @@ def _runs_again(facts: Facts, number: Ints) -> Rows:
     return again
 
 
+def _where(facts: Facts, launches: Ints, sharing: Ints) -> Location:
+    """Return the line that some launches share, without one that of the longest of all."""
+    shared = shared_line(facts, sharing) if len(sharing) else NOWHERE
+    return location_of(facts.place(facts.longest(launches))) if shared == NOWHERE else shared
+
+
 def _candidate(facts: Facts, launches: Ints, runs: int) -> Candidate:
     backward = launches[facts.launches.phase.where(Phase.BACKWARD)[launches]]
-    where = shared_line(facts, backward if len(backward) else launches)
-    if where == NOWHERE:
-        where = location_of(facts.place(facts.longest(launches)))
+    where = _where(facts, launches, backward if len(backward) else launches)
     return Candidate(
         summary="the backward of the same layers runs several times",
         est_saving_ns=facts.removed_per_step_ns(launches),
@@ -131,12 +205,16 @@ RULE = Rule(
     title="A backward that runs through the same layers several times",
     means="In one step autograd runs the same nodes, of the same forward, more than once: the "
     "trace numbers them. The line is the innermost one that all of these layers are called from. "
+    "Or several calls of autograd begin at the same node, each with ones for a gradient "
+    "(`autograd.grad(y, a)`, then `autograd.grad(y, b)`): their line is that of the calls. "
     "Or each step computes gradients of gradients (nodes named `...BackwardBackward`) of layers "
     "that also run without: a penalty on gradients.",
     because="`loss.backward(retain_graph=True)` for each of several losses computes the gradients "
     "of the layers that they share once for each. Gradients are sums: one backward of the sum of "
     "the losses computes the same.",
-    remedy="Add the losses and call `backward()` once, or detach what a loss does not train "
+    remedy="`autograd.grad(y, (a, b))` takes several derivatives of one value at once; what "
+    "`create_graph=True` makes for them is less, too, and so is the backward of it. Of several "
+    "losses, add them and call `backward()` once, or detach what a loss does not train "
     "(`critic(fake.detach())`). Where each loss's gradient is needed by "
     "itself, to weigh tasks for example, take it of the last shared activation, not of all layers. "
     "Gradients of gradients (`create_graph=True`) need the first backward. A penalty on them need "
@@ -144,9 +222,10 @@ RULE = Rule(
     "equation of derivatives, or forces as gradients of an energy, are no penalty.",
     saving="Time of all runs after the first, with the additions to the parameters' gradients that "
     "follow them; if the CPU is behind, how much shorter the step is in a replay without them. "
-    "Of a penalty, an upper bound: fifteen sixteenths of its forward, of both of its backwards, "
-    "and of that through the first. Nodes that autograd names as those of a forward are not "
-    "counted.",
+    "Of derivatives of one value, also what a later backward runs of the graph that a call after "
+    "the first made, where it runs the same of a call before. Of a penalty, an upper bound: "
+    "fifteen sixteenths of its forward, of both of its backwards, and of that through the first. "
+    "Nodes that autograd names as those of a forward are not counted.",
     not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -1,17 +1,29 @@
-"""The rule for norms, activations and softmaxes that are written out in several ops."""
+"""The rule for norms, activations, softmaxes, convolutions that are written out in several ops."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import backward_of
+from profiler_ext.findings.code_of_lines import products_of_patches
 from profiler_ext.findings.facts import Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.lines_of_functions import Function, functions_of
+from profiler_ext.findings.rule import (
+    NO_ROWS,
+    ON_CPU,
+    Candidate,
+    Rule,
+    count_and_time,
+    removal,
+)
+from profiler_ext.findings.rules.dtype_conversion import is_conversion
+from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -29,6 +41,8 @@ _ALIKE: Final = {
     "max": "amax",
     "special_erf": "erf",
 }
+_COPIED = "aten::copy_"
+_PATCHES: Final = frozenset({"aten::im2col", "aten::col2im"})
 _RMS: Final = "an RMS norm"
 _FUSED_RMS = (2, 9)  # before that torch computes ``F.rms_norm`` step by step, too
 # A fused norm's backward has a kernel for the input's gradient, and one for the weight's
@@ -84,7 +98,11 @@ _REMEDIES: Final = {
 _Match = tuple[str, str, Ints]  # what is written out, its remedy, and the launches of it
 
 
-def _candidates(facts: Facts) -> Iterator[Candidate]:
+def _judge(facts: Facts) -> Iterable[Candidate]:
+    return (*_ops_in_a_row(facts), *_convolutions(facts))
+
+
+def _ops_in_a_row(facts: Facts) -> Iterator[Candidate]:
     phase = facts.launches.phase
     behind = np.flatnonzero(facts.in_steps(phase.where(Phase.BACKWARD)))
     behind = behind[facts.named(_is_native)[behind]]
@@ -118,6 +136,39 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
             ),
             launches=every,
         )
+
+
+def _convolutions(facts: Facts) -> Iterator[Candidate]:
+    """Yield the patches that a product with a weight of the module reads, and copies for it."""
+    is_eager = facts.launches.scope.where(Scope.EAGER)
+    is_copy = facts.of_op(_COPIED.__eq__) & ~facts.named(is_conversion)
+    if not any(place.aten_op in _PATCHES for place in facts.analysis.places):
+        return
+    for function, codes in functions_of(facts).items():
+        products = products_of_patches(codes)
+        if not products:
+            continue
+
+        is_own = facts.mainly(partial(_is_of, function))
+        is_patches = is_own & facts.mainly(lambda place: place.aten_op in _PATCHES)
+        is_copied = is_own & is_copy & facts.mainly(partial(_is_at, products))
+        rows = np.flatnonzero(facts.in_steps(is_eager & (is_patches | is_copied)))
+        if is_patches[rows].any():
+            yield removal(
+                facts,
+                rows,
+                "a convolution is written out in unfold and a product",
+                "F.conv2d(x, weight, padding=...): it writes no patches",
+                confidence=Confidence.ESTIMATED,
+            )
+
+
+def _is_of(function: Function, place: Place) -> bool:
+    return (place.file, place.function) == function
+
+
+def _is_at(lines: Container[int], place: Place) -> bool:
+    return place.line is not None and place.line in lines
 
 
 def _gradients(facts: Facts, forward: Ints, behind: Ints) -> Ints:
@@ -200,14 +251,19 @@ RULE = Rule(
     title="Ops of torch that are written out",
     means="Eager kernels of one function run in a row, in the order in which a norm, GELU, SiLU, "
     "Mish, a softmax or an interpolation is computed step by step: a product, a mean, a "
-    "reciprocal root and a product, for example.",
+    "reciprocal root and a product, for example. Or a product of `unfold` and a weight of the "
+    "module, by the text of both lines, which is a convolution.",
     because="Each op reads what the one before wrote to memory, and the backward has an op for "
-    "each, too. Torch has one op with one kernel for all of it.",
+    "each, too. Torch has one op with one kernel for all of it. Patches of 3 x 3 are nine times as "
+    "large as what they are taken from, and their gradient is written and added up again.",
     remedy="`F.rms_norm`, `F.layer_norm`, `F.gelu`, `F.silu`, `torch.softmax`, `F.log_softmax`, "
-    "`torch.lerp`. `torch.compile` fuses what is written out as well. Torch's norms round once, "
-    "and not after each op, so that results may differ in the last bits.",
+    "`torch.lerp`, `F.conv2d`. `torch.compile` fuses the ops of the others as well. "
+    "Torch's norms round once, and not after each op, so that results may differ in the last "
+    "bits.",
     saving="Time of all of these kernels but the longest of each forward and each backward, or of "
-    "launching them if the CPU is behind: one kernel moves about as much as the longest.",
+    "launching them if the CPU is behind: one kernel moves about as much as the longest. "
+    "Of a convolution, all but the products, which it is taken to need as well: the patches "
+    "(`im2col`), the sums of their gradients (`col2im`), and copies of both.",
     not_on_cpu=ON_CPU,
-    judge=_candidates,
+    judge=_judge,
 )
