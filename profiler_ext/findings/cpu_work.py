@@ -48,6 +48,8 @@ _OF_CPU = (
     IdleCause.END_OF_STEP,
     IdleCause.AFTER_SYNCHRONISATION,
 )
+# What is long is no way to the next launch: it costs as much where nothing was waited for
+_OF_PYTHON = (IdleCause.PYTHON, IdleCause.END_OF_STEP, IdleCause.AFTER_SYNCHRONISATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def _computing(facts: Facts, ops: Ints, loading: Spans) -> Iterator[LaunchGroup]
     computed_by = np.searchsorted(computing.start_ns, freed.start_ns, side="right") - 1
     is_python = silent.end_ns - silent.start_ns >= _LONG_NS
     python = silent.at(is_python & ~np.isin(silent.start_ns, freed.start_ns))
-    of_python = _by_function(facts, python, IdleCause.PYTHON, IdleCause.END_OF_STEP)
+    of_python = _by_function(facts, python, *_OF_PYTHON)
     within = computing.around(events.start_ns[ops])
     for function, own in _by_function(facts, computing).items():
         names = Counter(events.name[row] for row in ops[np.isin(within, own)].tolist())

@@ -195,13 +195,18 @@ class Remedied:
     cpu: Floats  # of the CPU's work since the launch before
     busy: Floats  # of the device's time
     waits: Rows | None = None  # the waits that remain, of ``Replay.waits``; ``None`` for all
+    gone: Floats | float = 0.0  # of the CPU's work what goes besides, in spans of one cause each
 
     def joined(self, other: Remedied) -> Remedied:
-        """Return both as one; of a launch that both change the smaller part remains."""
+        """Return both as one; of a launch that both change the smaller part remains.
+
+        What goes besides is of other time, and adds up.
+        """
         waits = other.waits if self.waits is None else self.waits
         if self.waits is not None and other.waits is not None:
             waits = self.waits & other.waits
-        return Remedied(np.minimum(self.cpu, other.cpu), np.minimum(self.busy, other.busy), waits)
+        cpu, busy = np.minimum(self.cpu, other.cpu), np.minimum(self.busy, other.busy)
+        return Remedied(cpu, busy, waits, self.gone + other.gone)
 
 
 class Replay:
@@ -296,7 +301,7 @@ class Replay:
         work_ns, busy_ns = self._work(self._start_ns, slowdown), self._busy_ns.astype(np.float64)
         if remedied is None or not len(self._rows):
             return work_ns, wait_work_ns, busy_ns
-        gone = 1 - remedied.cpu[self._rows]
+        gone = np.minimum(1 - remedied.cpu + remedied.gone, 1)[self._rows]
         gone_ns = np.cumsum(gone * np.diff(work_ns, prepend=work_ns[:1]))
         at_waits_ns = np.interp(wait_work_ns, work_ns, gone_ns)
         busy_ns = busy_ns * remedied.busy[self._rows]
@@ -516,9 +521,10 @@ def unprofiled_steps_ns(
 
 def _slowed(replay: Replay, step_ns: int) -> float | None:
     """Return the CPU's slowdown; ``None`` where none gives that step."""
+    slowdown, most_ns = replay.slowdown(step_ns, MAX_SLOWDOWN), (1 + MAX_REPLAY_ERROR) * step_ns
+    if slowdown is not None:
+        return slowdown
     # Near the fastest CPU only its waits count, and the steps before do not tell its speed: an
-    # estimate does.
-    slowdown = replay.slowdown(step_ns, MAX_SLOWDOWN)
-    if slowdown is None and replay.step_ns(MAX_SLOWDOWN) <= (1 + MAX_REPLAY_ERROR) * step_ns:
-        return PROFILING_SLOWDOWN
-    return slowdown
+    # estimate does. Where its steps take longer, they do tell: the CPU is about as fast as that.
+    about = (each for each in (PROFILING_SLOWDOWN, MAX_SLOWDOWN) if replay.step_ns(each) <= most_ns)
+    return next(about, None)

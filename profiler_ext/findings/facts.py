@@ -539,15 +539,20 @@ def idle_spans_per_step(facts: Facts, rows: Ints) -> int:
 def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints]:
     """Group the pieces by the line of their cause; ``NOWHERE`` has those without one."""
     # places: the place of each piece of all: where the CPU was, or that of the cause
-    lines: dict[Location, list[Ints]] = {}
+    lines: dict[tuple[str | None, int | None], list[tuple[Location, Ints]]] = {}
     order = np.argsort(places[rows], kind="stable")
     each, firsts = np.unique(places[rows][order], return_index=True)
-    of_places = np.split(rows[order], firsts[1:])
-    for at, of_place in zip(each.tolist(), of_places, strict=False):
+    for at, own in zip(each.tolist(), np.split(rows[order], firsts[1:]), strict=False):
         place = facts.analysis.idle.places[at]
         where = NOWHERE if place.line is None else location_of(place)
-        lines.setdefault(where, []).append(of_place)
-    return {where: np.sort(np.concatenate(of_line)) for where, of_line in lines.items()}
+        lines.setdefault((where.file, where.line), []).append((where, own))
+    columns = (zip(*of_line, strict=True) for of_line in lines.values())
+    return {_of_all(where): np.sort(np.concatenate(own)) for where, own in columns}
+
+
+def _of_all(places: Sequence[Location]) -> Location:
+    """Return the place of a line that several modules run: of none of them."""
+    return places[0] if len(set(places)) == 1 else replace(places[0], module=None)
 
 
 def is_partly_compiled(facts: Facts) -> bool:

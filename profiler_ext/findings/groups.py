@@ -91,8 +91,11 @@ def replayed_in_turn(facts: Facts, groups: Iterable[LaunchGroup]) -> Replayed:
 
     saved, left, now = [], list(groups), replay.unchanged
     now_ns, busy_ns = _step_ns(facts, replay, now)
+    # What the CPU computes between launches stays where only these are merged
+    works = (1 - each.work_kept for each in left if each.work_kept is not None)
+    launching = 1 - np.minimum(sum(works, np.zeros(len(facts.launches))), 1)
     while left:
-        after = [now.joined(_remedied(facts, each)) for each in left]
+        after = [now.joined(_remedied(facts, each, launching)) for each in left]
         took_ns = [_step_ns(facts, replay, each) for each in after]
         best = min(range(len(left)), key=lambda at: took_ns[at])
         saved.append(replace(left.pop(best), saving_ns=max(now_ns - took_ns[best][0], 0)))
@@ -135,14 +138,13 @@ def _busy_part(facts: Facts, remedied: Remedied) -> float:
     return float((duration_ns * remedied.busy).sum() / max(int(duration_ns.sum()), 1))
 
 
-def _remedied(facts: Facts, group: LaunchGroup) -> Remedied:
-    """Return what is left without a group."""
+def _remedied(facts: Facts, group: LaunchGroup, launching: Floats) -> Remedied:
+    """Return what is left without a group; ``launching`` is the part of time that is no work."""
     cpu, busy = np.ones(len(facts.launches)), np.ones(len(facts.launches))
-    if group.work_kept is not None:
-        cpu = group.work_kept.copy()
-    cpu[group.launches] = np.minimum(cpu[group.launches], group.cpu_kept)
+    cpu[group.launches] -= (1 - group.cpu_kept) * launching[group.launches]
     busy[group.launches] = group.busy_kept
-    return Remedied(cpu, busy, None if group.waits is None else ~group.waits)
+    gone = 0.0 if group.work_kept is None else 1 - group.work_kept
+    return Remedied(cpu, busy, None if group.waits is None else ~group.waits, gone)
 
 
 def placed(facts: Facts, launches: Ints, predicate: Callable[[Place], bool]) -> Rows:
