@@ -159,7 +159,9 @@ def _computing(facts: Facts, ops: Ints, loading: Spans) -> Iterator[LaunchGroup]
     of_python = _by_function(facts, python, *_OF_PYTHON)
     within = computing.around(events.start_ns[ops])
     for function, own in _by_function(facts, computing).items():
-        names = Counter(events.name[row] for row in ops[np.isin(within, own)].tolist())
+        names: Counter[str] = Counter()
+        for row in ops[np.isin(within, own)].tolist():
+            names[events.name[row]] += int(events.duration_ns[row])
         some = [computing.at(own), freed.at(np.isin(computed_by, own))]
         if function in of_python:
             some.append(python.at(of_python.pop(function)))

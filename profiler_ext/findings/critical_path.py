@@ -521,10 +521,10 @@ def unprofiled_steps_ns(
 
 def _slowed(replay: Replay, step_ns: int) -> float | None:
     """Return the CPU's slowdown; ``None`` where none gives that step."""
-    slowdown, most_ns = replay.slowdown(step_ns, MAX_SLOWDOWN), (1 + MAX_REPLAY_ERROR) * step_ns
-    if slowdown is not None:
+    slowdown, least_ns = replay.slowdown(step_ns, MAX_SLOWDOWN), replay.step_ns(MAX_SLOWDOWN)
+    if slowdown is not None or least_ns > (1 + MAX_REPLAY_ERROR) * step_ns:
         return slowdown
-    # Near the fastest CPU only its waits count, and the steps before do not tell its speed: an
-    # estimate does. Where its steps take longer, they do tell: the CPU is about as fast as that.
-    about = (each for each in (PROFILING_SLOWDOWN, MAX_SLOWDOWN) if replay.step_ns(each) <= most_ns)
-    return next(about, None)
+    # Where only the CPU's waits count, the steps before do not tell its speed: an estimate does.
+    # Else they do: it is as fast as the fastest that is known.
+    tells = replay.step_ns(PROFILING_SLOWDOWN) > (1 + MAX_REPLAY_ERROR) * least_ns
+    return MAX_SLOWDOWN if tells else PROFILING_SLOWDOWN

@@ -31,8 +31,6 @@ _OUTLIER_RATIO = 2
 FUSION_SAVING: Final = 0.6
 # Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12
 FUSED_AWAY: Final = 2 / 3
-# From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
-_MUCH_COMPILED = 0.25
 _NATIVE = "at::native::"
 # Inductor generates no code for complex numbers
 _COMPLEX = "c10::complex"
@@ -547,19 +545,12 @@ def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints
         where = NOWHERE if place.line is None else location_of(place)
         lines.setdefault((where.file, where.line), []).append((where, own))
     columns = (zip(*of_line, strict=True) for of_line in lines.values())
-    return {_of_all(where): np.sort(np.concatenate(own)) for where, own in columns}
-
-
-def _of_all(places: Sequence[Location]) -> Location:
-    """Return the place of a line that several modules run: of none of them."""
-    return places[0] if len(set(places)) == 1 else replace(places[0], module=None)
-
-
-def is_partly_compiled(facts: Facts) -> bool:
-    """Tell whether at least a quarter of the usual step runs in compiled graphs."""
-    compiled = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.COMPILED)))
-    compiled_ns = facts.median_per_step(compiled, facts.launches.duration_ns[compiled])
-    return compiled_ns > 0 and compiled_ns >= _MUCH_COMPILED * facts.step_ns
+    return {
+        replace(where[0], module=None) if len(set(where)) > 1 else where[0]: np.sort(
+            np.concatenate(own)
+        )
+        for where, own in columns
+    }
 
 
 def eager_kernels(facts: Facts) -> Ints:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +27,7 @@ OUTSIDE_BACKWARD = (Phase.FORWARD, Phase.OTHER)
 _IN_BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 # So long takes ``cudaGraphLaunch`` for each node: 1.0 to 2.3 microseconds were recorded on an H100
 _NODE_NS = 2_000
-_SHORT_NS = 10_000
+SHORT_NS: Final = 10_000  # launching takes as long
 _MULTIPROCESSORS = "numSms"  # a property of Kineto's devices
 _MOST_BLOCKS = 2**62
 _FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
@@ -159,7 +160,7 @@ def busy_merged(facts: Facts, launches: Ints, *, in_turn: bool = False) -> Float
     # in_turn: one may need another's result, so that they cannot run beside each other
     # What is long has enough to do for the multiprocessors that it runs on, merged or not; at least
     # one round remains
-    is_short = facts.launches.duration_ns[launches] < _SHORT_NS
+    is_short = facts.launches.duration_ns[launches] < SHORT_NS
     _, kernel, counts = np.unique(
         facts.launches.name.codes[launches], return_inverse=True, return_counts=True
     )

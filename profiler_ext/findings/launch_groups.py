@@ -42,6 +42,7 @@ from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUni
 from profiler_ext.findings.graph_breaks import groups_of_breaks
 from profiler_ext.findings.groups import (
     OUTSIDE_BACKWARD,
+    SHORT_NS,
     Kind,
     LaunchGroup,
     Replayed,
@@ -228,14 +229,16 @@ def _looping_ops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
 
 
 def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGroup]:
-    """Yield the reads of single values, with all waits for values that do not go with others."""
+    """Yield the reads of values, with all waits for values that do not go with others."""
     if facts.replay is None:
         return
     waits = facts.replay.waits.is_for_value.copy()
     for each in others:
         waits &= ~each
     if waits.any():
-        reads = eager[_is_read(facts, eager)]
+        is_short = copies_to_host(facts) & (facts.launches.duration_ns < SHORT_NS)
+        is_awaited = np.isin(eager, facts.replay.waits.last_launch[waits])
+        reads = eager[_is_read(facts, eager) | (is_short[eager] & is_awaited)]
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
         yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
 
@@ -266,14 +269,15 @@ def _without_op(facts: Facts, launches: Ints) -> Floats:
     Between two reads of one line nothing is left: the line reads a tensor value by value, to
     print it for example.
     """
-    enqueued_ns, op = facts.pace.enqueued_ns, facts.launches.op_event[launches]
+    enqueued_ns, op = facts.pace.enqueued_ns, facts.called_ops(launches)
     order = np.argsort(enqueued_ns, kind="stable")
     own_ns = enqueued_ns[launches]
     before = order[np.maximum(np.searchsorted(enqueued_ns[order], own_ns) - 1, 0)]
     before_ns, place = enqueued_ns[before], facts.main_place
-    in_row = np.isin(before, launches) & (place[before] == place[launches]) & (place[before] >= 0)
-    begin_ns = facts.analysis.recording.trace.events.start_ns[op.filled(0)]
-    begin_ns = np.where(np.ma.getmaskarray(op), own_ns, begin_ns)
+    in_row = np.isin(before, launches[_is_read(facts, launches)])
+    in_row &= (place[before] == place[launches]) & (place[before] >= 0)
+    begin_ns = facts.analysis.recording.trace.events.start_ns[np.maximum(op, 0)]
+    begin_ns = np.where(op < 0, own_ns, begin_ns)
     left_ns = np.where(in_row, 0, np.clip(begin_ns - before_ns, 0, own_ns - before_ns))
     kept: Floats = left_ns / np.maximum(own_ns - before_ns, 1)
     return kept

@@ -14,7 +14,6 @@ from profiler_ext.findings.facts import (
     Facts,
     eager_kernels,
     is_of_complex,
-    is_partly_compiled,
     launches_by_function,
     launches_by_line,
     location_of,
@@ -26,6 +25,7 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Scope
 
 _MIN_LAUNCHES = 3
+_MUCH_COMPILED = 0.25  # of a step; with less the rest is not beside compiled code
 _MIN_STEP_FRACTION = 0.03
 _MAX_APART = 3  # more findings of lines would hide what else is found
 _REMEDY = (
@@ -45,6 +45,13 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     # What is small stands with the largest, at whose line it says the same
     parts = [[*lines[:1], *lines[_MAX_APART:]], *([own] for own in lines[1:_MAX_APART])]
     return (*(_candidate(facts, own) for own in parts if own), *late)
+
+
+def is_partly_compiled(facts: Facts) -> bool:
+    """Tell whether at least a quarter of the usual step runs in compiled graphs."""
+    compiled = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.COMPILED)))
+    compiled_ns = facts.median_per_step(compiled, facts.launches.duration_ns[compiled])
+    return compiled_ns > 0 and compiled_ns >= _MUCH_COMPILED * facts.step_ns
 
 
 def _complex(facts: Facts) -> Iterator[rule.Candidate]:

@@ -15,10 +15,10 @@ from profiler_ext.findings.facts import (
     Facts,
     Rows,
     eager_kernels,
-    is_partly_compiled,
     launches_by_line,
     location_of,
 )
+from profiler_ext.findings.rules.eager_beside_compiled import is_partly_compiled
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
