@@ -12,7 +12,7 @@ from profiler_ext.findings.code_of_lines import constant_lines, lines_of_weights
 from profiler_ext.findings.cpu_work import places_of
 from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.groups import Kind
-from profiler_ext.findings.launch_groups import groups_of
+from profiler_ext.findings.launch_groups import groups_of, launch_groups
 from profiler_ext.findings.rules import cpu_work, debug_setting, launch_bound, rebuilt_constant
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Interned
@@ -41,6 +41,48 @@ def test_ops_on_the_cpu_cost_what_the_device_waits_for_them() -> None:
     assert found.summary == "GPU idle: aten::normal_ runs on the CPU"
     assert found.est_saving_ns == pytest.approx(5 * MS, rel=0.01)
     assert found.remedy.startswith("do it on the GPU")
+
+
+def test_the_work_is_called_by_the_op_that_takes_most_of_it() -> None:
+    script = Script()
+    for _ in range(3):
+        script.launch(KERNEL, 2 * US)
+        script.work("aten::clone", 5 * MS, "cpu_op")
+        for _ in range(4):
+            script.now_ns += 5 * US
+            script.work("aten::argmin", 50 * US, "cpu_op")
+        script.launch(KERNEL, 2 * US)
+        script.end_step()
+    found = only(cpu_work.RULE, script.analysis())
+    assert found.summary == "GPU idle: aten::clone and other ops run on the CPU"
+
+
+def test_work_of_two_causes_before_one_launch_adds_up() -> None:
+    script = Script()
+    for _ in range(3):
+        script.launch(KERNEL, 2 * US)
+        script.work("cudaMalloc", 5 * MS, "cuda_runtime")
+        script.work("aten::clone", 4 * MS, "cpu_op")
+        script.launch(KERNEL, 2 * US)
+        script.end_step()
+    saved_ns = {each.kind: each.saving_ns for each in launch_groups(facts_of(script.analysis()))}
+    assert saved_ns[Kind.ALLOCATING] == pytest.approx(5 * MS, rel=0.01)
+    assert saved_ns[Kind.COMPUTING] == pytest.approx(4 * MS, rel=0.01)
+
+
+def test_what_python_does_with_what_it_waited_for_is_work_of_the_cpu() -> None:
+    script = Script()
+    for _ in range(3):
+        for _ in range(20):
+            script.launch(KERNEL, 2 * US)
+        script.wait("aten::_local_scalar_dense")
+        script.now_ns += 5 * MS
+        for _ in range(20):
+            script.launch(KERNEL, 2 * US)
+        script.end_step()
+    found = only(cpu_work.RULE, script.analysis())
+    assert found.summary == "GPU idle: Python launches nothing for long"
+    assert found.est_saving_ns == pytest.approx(5 * MS, rel=0.01)
 
 
 def test_long_work_is_not_slowed_by_a_recording_unless_the_steps_before_show_it() -> None:

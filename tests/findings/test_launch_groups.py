@@ -12,6 +12,7 @@ from profiler_ext.findings.launch_groups import Kind, launch_groups
 from profiler_ext.findings.ranking import judge
 from profiler_ext.findings.rules import (
     RULES,
+    cpu_work,
     eager_beside_compiled,
     launch_bound,
     per_parameter_optimizer,
@@ -125,6 +126,19 @@ def test_a_loop_over_tensors_is_one_finding_with_its_line():
     assert (found.location.file, found.location.line) == ("/train.py", 7)
     assert found.remedy.startswith("torch's _foreach_* ops")
     assert 50 * US < found.est_saving_ns < 30 * 10 * US
+
+
+def test_what_the_cpu_computes_between_the_launches_of_a_loop_is_not_the_loops():
+    script = Script()
+    for _ in range(_STEPS):
+        for _ in range(30):
+            script.launch("vectorized_elementwise_kernel", 2 * US, op="aten::norm")
+            script.work("aten::prod", 2 * MS, "cpu_op")
+        script.end_step()
+    made = placed(script.analysis(), norm=_LINE)
+    assert only(cpu_work.RULE, made).est_saving_ns == pytest.approx(30 * 2 * MS, rel=0.01)
+    (loop,) = (each for each in launch_groups(facts_of(made)) if each.kind is Kind.TENSORS)
+    assert loop.saving_ns == pytest.approx(0.9 * 30 * 10 * US / 1.45, rel=0.1)
 
 
 def test_a_few_tensors_are_no_loop():

@@ -71,6 +71,13 @@ def test_where_a_quick_cpu_comes_near_the_steps_before_they_tell_the_step_and_no
     assert not training(waiting(), 850, 850, 850).is_known
 
 
+def test_a_cpu_that_was_slowed_by_more_than_is_known_is_as_quick_as_is_known() -> None:
+    # Three times as quick it takes 337 us, and 1.45 times as quick more than twice as long.
+    found = on_device(steps(2), 320, 320, 320)
+    assert (found.step_ns, found.slowdown) == (320 * US, 3.0)
+    assert on_device(steps(2), 280, 280, 280).slowdown == 1.45  # no replay is near that
+
+
 def test_few_steps_and_steps_unlike_the_recorded_ones_tell_nothing() -> None:
     estimate = training(steps(2))
     assert not estimate.is_known

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from profiler_ext.findings import NOWHERE, Figure, FigureUnit
+from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings.groups import Kind
+from profiler_ext.findings.launch_groups import launch_groups
 from profiler_ext.findings.rules import (
     allocating,
     data_loader,
@@ -68,6 +71,41 @@ def test_a_line_that_waits_in_one_step_of_three_is_left_alone() -> None:
     rarely = replace(made, idle=replace(made.idle, places=places, cause_place=of_first))
     found = only(synchronisation.RULE, rarely)
     assert (found.location, found.evidence[0].value) == (NOWHERE, 1)
+
+
+def test_a_line_that_waits_in_each_of_several_modules_is_one_finding() -> None:
+    made = waiting(waits=True)
+    line = replace(made.idle.places[0], file="/m.py", line=3)
+    layers = tuple(replace(line, module=f"layers.{number}") for number in range(2))
+    alternating = (np.arange(len(made.idle)) % 2).astype(np.int32)
+    spread = replace(made, idle=replace(made.idle, places=layers, cause_place=alternating))
+    found = only(synchronisation.RULE, spread)
+    assert (found.location.line, found.location.module) == (3, None)
+    assert found.est_saving_ns == only(synchronisation.RULE, waiting(waits=True)).est_saving_ns
+    of_one = replace(spread, idle=replace(spread.idle, cause_place=alternating * 0))
+    assert only(synchronisation.RULE, of_one).location.module == "layers.0"
+
+
+def reading(kernel: str, copy_us: int, op: str = "aten::copy_") -> Analysis:
+    """Steps whose CPU waits for a copy after each of 20 kernels."""
+    script = Script()
+    for _ in range(3):
+        for _ in range(20):
+            batch(script, 1, 2)
+            script.launch(kernel, copy_us * US, op=op, cost_ns=40 * US, category="gpu_memcpy")
+            script.wait()
+        script.end_step()
+    return script.analysis()
+
+
+def test_a_short_copy_to_the_host_is_a_read_of_values_with_its_op() -> None:
+    to_host = "Memcpy DtoH (Device -> Pinned)"
+    short = only(synchronisation.RULE, reading(to_host, 2))
+    read = only(synchronisation.RULE, reading(to_host, 2, "aten::_local_scalar_dense"))
+    assert short.est_saving_ns == read.est_saving_ns > 20 * 30 * US / 1.45
+    (long,) = launch_groups(facts_of(reading(to_host, 50)))
+    # It stays, and nobody waits for it
+    assert (long.kind, len(long.launches)) == (Kind.READS, 0) and long.saving_ns
 
 
 def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unrecorded() -> None:

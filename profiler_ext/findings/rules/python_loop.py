@@ -57,7 +57,8 @@ RULE = Rule(
     "what a loop in a forward takes apart, so that one op does it all, or compile the loop.",
     saving="How much shorter the step would be in a replay in which a loop over tensors costs the "
     "CPU a tenth, and one in a forward what one of its rounds costs, waits for the device "
-    "included; half of the time of its kernels below 10 us is left. Of longer ones as much is left "
+    "included, and what the CPU computes in it (`cpu_work`) not; half of the time of its kernels "
+    "below 10 us is left. Of longer ones as much is left "
     "as they have blocks for the device's multiprocessors, at least one round; all where the text "
     "of the lines, or of what calls them, may take the result of the round before. Of the "
     "gradients that each round adds to those of the round before, and of the zeros that it writes "

@@ -141,8 +141,9 @@ RULE = Rule(
     "loop over tensors by one `_foreach_*` op of torch; copy with `non_blocking=True` into pinned "
     "memory.",
     saving="How much shorter the step would be without such waits. The recorded steps are "
-    "replayed with and without the waits and the reads of single values: the CPU is as fast as the "
-    "steps before the recording show (1.45 times as fast as recorded, without them), and each "
+    "replayed with and without the waits and the reads of values, short copies to the host "
+    "included: the CPU is as fast as the steps before the recording show (1.45 times as fast as "
+    "recorded, without them), and each "
     "launch starts once the CPU has reached it and the device has finished those before it. Steps "
     "are measured from one to the next on the device, because the CPU's lead varies. The gain is "
     "divided among the lines by the idle time that each one causes. Where the line loops over "
