@@ -237,7 +237,11 @@ def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGrou
         waits &= ~each
     if waits.any():
         is_short = copies_to_host(facts) & (facts.launches.duration_ns < SHORT_NS)
-        is_awaited = np.isin(eager, facts.replay.waits.last_launch[waits])
+        # A copy that is waited for later, for an event, is what the remedy would make of it
+        op, every = facts.launches.op_event.filled(-1), facts.replay.waits
+        ends_ns = np.append(np.append(facts.analysis.recording.trace.events.end_ns, 0)[op], 0)
+        in_op = every.start_ns <= ends_ns[every.last_launch]
+        is_awaited = np.isin(eager, every.last_launch[waits & in_op])
         reads = eager[_is_read(facts, eager) | (is_short[eager] & is_awaited)]
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
         yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
