@@ -51,14 +51,6 @@ Top recommendations: step 1.00 ms
                  55.6% · replayed by CUDA graphs: 0.0%
                  try: torch.compile(model, mode='reduce-overhead'),
                  which replays CUDA graphs; or a larger batch
-23.4 us    2.3%  gradients are set to zero, and the backward adds to the
-                 zeros
-                 zeroed_gradients · estimated · additions a step: 1 ·
-                 zeroing takes: 500 ns · adding takes: 4.00 us ·
-                 backward passes a step: 1 · CPU launch overhead: 23.4
-                 us · overlaps launch_bound
-                 try: optimizer.zero_grad(set_to_none=True), which is
-                 the default
 """
 LINES = """\
 line              code            time/step  % busy  forward  backward     rest
