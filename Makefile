@@ -32,7 +32,7 @@
 #              lines and layers of its pieces with the order that they run in (verification/serving)
 # make memory-prices [PRICES="--only gpt_loss --out out/prices"]   on a GPU, bytes and time that memory
 #              recommendations claim, against the edited program (verification/memory_prices);
-#              --set unfitted other models, to which no rule was fitted; --try by profiler-ext try
+#              --set mended or unfitted, other models; --try by profiler-ext try
 # make memory-peaks [PEAKS="--gpus 4 --jobs 4 --minutes 9"]   on a GPU, the peaks of forty
 #              programs beside the allocator's, and what of them is named; --cases streams, CUDA graphs,
 #              allocators, DDP, FSDP (verification/memory_peaks)

@@ -1,4 +1,7 @@
-"""More steps of these kinds, written after the rule and its models: they are fitted to nothing."""
+"""More steps of these kinds, written after the rule and its models.
+
+They were fitted to nothing when they were timed. Since, `affine_blocks` has changed the rule.
+"""
 
 from __future__ import annotations
 

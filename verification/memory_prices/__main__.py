@@ -1,6 +1,6 @@
 """``python -m verification.memory_prices``: what memory recommendations claim, and what is so.
 
-    python -m verification.memory_prices [--set fitted|unfitted|later] [--only NAME ...] [--again]
+    python -m verification.memory_prices [--set fitted|mended|unfitted] [--only NAME ...] [--again]
                                          [--jobs N] [--tiny] [--try] [--out DIR]
 
 Each program runs in a process of its own. It is recorded with ``memory=True``; then the program as
@@ -8,9 +8,10 @@ it is and the edited one take turns twice without a profiler (A B A B), and the 
 allocator and the time of a step are measured. DIR has a row in JSON and the session of each, and
 the table. ``--again`` judges the sessions in DIR by the rules of today.
 
-To the trials of ``--set unfitted`` no rule was fitted. ``--tiny`` runs both forms of each on the
-CPU, to see that they run and compute the same. ``--try`` runs ``profiler-ext try --memory`` on the
-programs as they are instead, and prints what each remedy saved beside what was claimed.
+Rules were made or mended by the trials of the first two sets, and by none of ``--set unfitted``.
+``--tiny`` runs both forms of each on the CPU, to see that they run and compute the same. ``--try``
+runs ``profiler-ext try --memory`` on the programs as they are instead, and prints what each remedy
+saved beside what was claimed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from .judging import BY_NAME, claims_of, table, tiny_table, tried_table
-from .later import LATER
+from .mended import MENDED
 from .programs import TRIALS, Trial
 from .unfitted import UNFITTED
 
@@ -34,7 +35,7 @@ TIMEOUT_S = 150
 TRY_S = 280  # for all runs of a program's remedies
 TRAINED = 400
 TRIED = ("gpt_blocks", "vit_blocks", "llama_foreach", "llama_lengths", "llama_zeroed", "t5")
-SETS = {"fitted": TRIALS, "unfitted": UNFITTED, "later": LATER}
+SETS = {"fitted": TRIALS, "mended": MENDED, "unfitted": UNFITTED}
 
 
 def main() -> int:

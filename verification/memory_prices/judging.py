@@ -10,7 +10,7 @@ from profiler_ext.memory.recommendations import MemoryFinding
 from profiler_ext.memory.rules import find
 from profiler_ext.sessions.merging import load
 
-from .later import LATER
+from .mended import MENDED
 from .programs import TRIALS, Claim, Trial
 from .unfitted import UNFITTED
 
@@ -20,7 +20,7 @@ BYTES = 0.05  # of what is saved
 FACTOR = 1.5
 NOISE = 0.01  # of a step: below that a time cannot be told from none
 Row = dict[str, Any]
-BY_NAME = {each.name: each for each in (*TRIALS, *UNFITTED, *LATER)}
+BY_NAME = {each.name: each for each in (*TRIALS, *MENDED, *UNFITTED)}
 
 
 def claims_of(session: Path) -> list[Row]:
