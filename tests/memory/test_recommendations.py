@@ -235,12 +235,20 @@ def test_the_report_and_its_json_have_them(capsys: pytest.CaptureFixture[str]) -
     assert "batch_size" in [each["rule"] for each in answer["memory_rules_skipped"]]
 
 
+class Reading(nn.Sequential):
+    """Reads its first layer's parameters itself."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, activation, last = self
+        return last(activation(F.linear(x, first.weight, first.bias)))  # type: ignore[no-any-return]
+
+
 class Blocks(nn.Module):
-    def __init__(self, checkpoints: bool = False, chunks: int = 1) -> None:
+    def __init__(self, checkpoints: bool = False, chunks: int = 1, reads: bool = False) -> None:
         super().__init__()
+        block = Reading if reads else nn.Sequential
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(WIDE, 8 * WIDE), nn.GELU(), nn.Linear(8 * WIDE, WIDE))
-            for _ in range(4)
+            block(nn.Linear(WIDE, 8 * WIDE), nn.GELU(), nn.Linear(8 * WIDE, WIDE)) for _ in range(4)
         )
         self.head = nn.Linear(WIDE, CLASSES)
         self.checkpoints, self.chunks = checkpoints, chunks
@@ -265,9 +273,10 @@ def trained(
     zeroes: bool = False,
     foreach: bool = True,
     tokens: int = TOKENS,
+    reads: bool = False,
 ) -> Session:
     torch.manual_seed(0)
-    model = Blocks(checkpoints, chunks)
+    model = Blocks(checkpoints, chunks, reads)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
     x, y = torch.randn(tokens, WIDE), torch.randint(0, CLASSES, (tokens,))
     schedule = torch.profiler.schedule(wait=2, warmup=1, active=2)
@@ -300,6 +309,12 @@ def test_gradients_that_are_zeroed() -> None:
     found = only(trained(zeroes=True), "kept_gradients")
     assert found.predicted_peak_bytes == pytest.approx(peak_of(trained()), rel=0.01)
     assert is_silent(trained(), "kept_gradients")
+
+
+@needs_lines
+def test_gradients_of_parameters_that_another_module_reads() -> None:
+    found = only(trained(zeroes=True, reads=True), "kept_gradients")
+    assert found.predicted_peak_bytes == pytest.approx(peak_of(trained(reads=True)), rel=0.01)
 
 
 def test_temporaries_of_a_foreach_optimizer() -> None:

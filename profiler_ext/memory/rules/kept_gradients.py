@@ -54,15 +54,34 @@ def _unused(
     facts: MemoryFacts, kept: Allocation, zeroed: Sequence[int]
 ) -> Iterable[tuple[int, int]]:
     """Yield from when to when a gradient holds zeros: until the backward has made the new one."""
-    made = [each for each in facts.allocations if each.phase in _BACKWARD
-            and each.module in (kept.module, "") and each.freed < len(facts.live)
-            and rounds_to(kept.held_bytes, each.size_bytes)]  # fmt: skip
+    made = [
+        each
+        for each in facts.allocations
+        if each.phase in _BACKWARD
+        and each.freed < len(facts.live)
+        and rounds_to(kept.held_bytes, each.size_bytes)
+    ]
     for position in range(len(facts.step_bounds)):
-        own = [each for each in made if facts.step_of(each.born) == position]
+        here = [each for each in made if facts.step_of(each.born) == position]
+        of_modules = (
+            [each for each in here if each.module == module] for module in _makers(kept.module)
+        )
+        own = next(filter(None, of_modules), [])
         new = max(own, key=lambda each: each.freed, default=None)
         if new is not None:
             begins = [at for at in zeroed if at < new.born]
             yield max(begins, default=0), new.freed
+
+
+def _makers(module: str) -> Iterable[str]:
+    """Yield the modules whose gradients may be a parameter's: its own, then those around it.
+
+    A parent that reads ``self.qkv.weight`` itself makes the gradient, not ``qkv``.
+    """
+    while module:
+        yield module
+        module = module.rpartition(".")[0]
+    yield ""
 
 
 def _extra_ns(facts: MemoryFacts, zeroes: Ints, adds: Ints) -> int | None:
