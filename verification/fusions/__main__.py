@@ -21,11 +21,12 @@ from verification.flaws.measuring import compare, findings_of, found_again, reco
 from verification.flaws.programs.program import Sizes, Step
 from verification.rows import row_of_process
 
-from . import programs, unfitted
+from . import programs, unfitted, unseen
 from .judging import marked_lines, table
 
 TIMEOUT_S = 170
-NAMES = (*programs.__all__, *unfitted.__all__)
+_ROOMS = (programs, unfitted, unseen)
+NAMES = tuple(name for room in _ROOMS for name in room.__all__)
 
 
 def main() -> int:
@@ -50,9 +51,8 @@ def main() -> int:
 
 def builder(name: str) -> Callable[[bool, Sizes], Step]:
     """What makes the flawed or the remedied step of a kind."""
-    made: Callable[[bool, Sizes], Step] = getattr(
-        unfitted if name in unfitted.__all__ else programs, name
-    )
+    room = next(each for each in _ROOMS if name in each.__all__)
+    made: Callable[[bool, Sizes], Step] = getattr(room, name)
     return made
 
 
