@@ -350,7 +350,5 @@ def labels_by_bilinear(flawed: bool, sizes: Sizes) -> Step:
     text = seeded(lambda: torch.randint(0, words, (batch, length)), sizes)
     heads = seeded(lambda: torch.randint(0, length, (batch, length)), sizes)
     truth = seeded(lambda: torch.randint(0, labels, (batch * length,)), sizes)
-    run = training(
-        lambda: F.cross_entropy(model(text, heads), truth), fused_adamw(model), sizes
-    )
+    run = training(lambda: F.cross_entropy(model(text, heads), truth), fused_adamw(model), sizes)
     return Step(run)
