@@ -91,6 +91,7 @@ SERIES = (
         "a small decoder goes from codebook to codebook of one frame of sound in eager code",
         "launch-bound: many small launches, the GPU waits for the CPU: a CUDA graph, or compile "
         "with reduce-overhead",
+        anywhere=True,
     ),
     Flaw(
         "spikes_step_by_step",

@@ -43,6 +43,7 @@ def chain(angles: Tensor, axes: Tensor, links: Tensor) -> tuple[Tensor, Tensor]:
     for at in range(angles.shape[1]):
         directions.append(turned @ axes[at])  # flaw: kinematics_by_autograd
         angle = angles[:, at, None, None]
+        # flaw in the next line: kinematics_by_autograd
         turn = eye + angle.sin() * turns[at] + (1 - angle.cos()) * (turns[at] @ turns[at])
         turned = turned @ turn  # flaw: kinematics_by_autograd
         place = place + turned @ links[at]  # flaw: kinematics_by_autograd
@@ -244,7 +245,8 @@ class Poses(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         vectors = self.body(x).float().unflatten(1, (-1, 3))
-        return self.turn(vectors)  # flaw: rotations_by_matrix_exp
+        with torch.autocast(x.device.type, enabled=False):
+            return self.turn(vectors)  # flaw: rotations_by_matrix_exp
 
 
 def rotations_by_matrix_exp(flawed: bool, sizes: Sizes) -> Step:

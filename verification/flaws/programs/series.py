@@ -133,9 +133,12 @@ class CodeBlock(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor, cache: Tensor, at: int) -> Tensor:
+        # flaw in the next line: codebooks_launched
         qkv = self.qkv(self.norm_1(x)).unflatten(-1, (3, self.heads, -1))
         q, k, v = (each.transpose(1, 2) for each in qkv.unbind(2))
+        # flaw in the next line: codebooks_launched
         cache[0, :, :, at : at + 1], cache[1, :, :, at : at + 1] = k, v
+        # flaw in the next line: codebooks_launched
         seen = F.scaled_dot_product_attention(q, *cache[:, :, :, : at + 1])
         x = x + self.out(seen.transpose(1, 2).flatten(2))  # flaw: codebooks_launched
         return x + self.down(F.silu(self.up(self.norm_2(x))))  # flaw: codebooks_launched
@@ -157,9 +160,9 @@ class CodePredictor(nn.Module):
             for block, own in zip(self.blocks, cache, strict=True):
                 x = block(x, own, at)  # flaw: codebooks_launched
             scores = self.heads[at](x[:, -1])  # flaw: codebooks_launched
-            code = scores.argmax(1, keepdim=True)
-            best.append(scores.float().amax(1))
-            x = self.codes(code + at * scores.shape[1])
+            code = scores.argmax(1, keepdim=True)  # flaw: codebooks_launched
+            best.append(scores.float().amax(1))  # flaw: codebooks_launched
+            x = self.codes(code + at * scores.shape[1])  # flaw: codebooks_launched
         return torch.stack(best).mean()
 
 
