@@ -10,6 +10,7 @@ from .fifth_catalogue import FIFTH
 from .flaw import GITHUB, TORCH_DOCS, Flaw, Source, thread
 from .fourth_catalogue import FOURTH
 from .second_catalogue import SECOND
+from .seventh_catalogue import SEVENTH
 from .sixth_catalogue import SIXTH
 from .third_catalogue import THIRD
 
@@ -508,7 +509,7 @@ FIRST = {
 }
 """The flaws of the first collection."""
 
-FLAWS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH
+FLAWS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH
 
 NOT_JUDGED = {
     "DDP without no_sync while gradients are accumulated": "several GPUs",

@@ -10,6 +10,7 @@ from .catalogue import FIRST
 from .fifth_catalogue import FIFTH
 from .fourth_catalogue import FOURTH
 from .second_catalogue import SECOND
+from .seventh_catalogue import SEVENTH
 from .sixth_catalogue import SIXTH
 from .third_catalogue import THIRD
 
@@ -17,7 +18,7 @@ __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 7)))
+SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 8)))
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -28,7 +29,7 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 def drawn() -> dict[str, list[str]]:
     """The halves of the first collection, and all of the others."""
-    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH)
+    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
     later = {f"held_out_{at}": sorted(each) for at, each in enumerate(sets, 2)}
     return draw(list(FIRST), SEED) | later
 
