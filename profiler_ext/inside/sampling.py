@@ -102,21 +102,31 @@ class _Child:
                 return True
 
     def _is_enough(self) -> bool:
-        from profiler_ext.inside.pc_sampling import PcSampler
+        from profiler_ext.inside.pc_sampling import PERIOD_LOG2, BufferFullError
 
         if self._sampler is None:
             self._began_ns.append(perf_counter_ns())
             if _is_steady(self._began_ns) and not self._ends.may_train:
-                self._sampler = PcSampler()
-                self._sampler.__enter__()
+                self._sample(PERIOD_LOG2)
             return False
         self._sampled += 1
-        if self._sampled < _STEPS:
-            self._sampler.drain()
+        try:
+            if self._sampled < _STEPS:
+                self._sampler.drain()
+                return False
+            self._sampler.__exit__()
+        except BufferFullError:  # a long step: half as many samples of each
+            self._sample(self._sampler.period_log2 + 1)
             return False
-        self._sampler.__exit__()
         self._write()
         return True
+
+    def _sample(self, period_log2: int) -> None:
+        """Begin to sample, from the first step."""
+        from profiler_ext.inside.pc_sampling import PcSampler
+
+        self._sampled, self._sampler = 0, PcSampler(period_log2)
+        self._sampler.__enter__()
 
     def _write(self, error: str = "") -> None:
         """Write what was sampled, once."""

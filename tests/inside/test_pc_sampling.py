@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiler_ext.inside import pc_sampling
-from profiler_ext.inside.pc_sampling import PcSampler, SamplingError
+from profiler_ext.inside import pc_sampling, sampling
+from profiler_ext.inside.pc_sampling import PERIOD_LOG2, BufferFullError, PcSampler, SamplingError
 
 _REASONS = {
     3: "smsp__pcsamp_sample_count",
@@ -143,6 +144,41 @@ def test_the_device_is_waited_for_before_its_samples_are_taken() -> None:
     called = sampler._cupti.called  # type: ignore[attr-defined]
     taken = [at for at, name in enumerate(called) if name == "cuptiPCSamplingStop"]
     assert taken and all(called[at - 1] == "synchronize" for at in taken)
+
+
+class _SmallCupti(_FakeCupti):
+    """Its buffer is full where more than one sample in 8,192 cycles is taken."""
+
+    def call(self, name: str, _: object = None, **fields: Any) -> None:
+        if name == "cuptiPCSamplingSetConfigurationAttribute":
+            self.period_log2 = fields["settings"][1].value[0]
+        if name == "cuptiPCSamplingGetData" and self.period_log2 < 13:
+            raise BufferFullError("full")
+        super().call(name, _, **fields)
+
+
+class _Ends:
+    may_train = False
+
+
+def test_where_the_buffer_is_full_all_steps_are_sampled_again_at_twice_the_period(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pc_sampling, "Cupti", _SmallCupti)
+    monkeypatch.setattr(sampling, "sampled_result", lambda task, samples: sampling.SamplingResult())
+    child = sampling._Child(
+        sampling.SamplingTask(
+            words=["train.py"], is_module=False, step_on="", kernels=[], binaries="",
+            result=str(tmp_path / "result"),
+        )
+    )  # fmt: skip
+    child._ends = _Ends()
+    child._sample(PERIOD_LOG2)
+    ended = [child._is_enough() for _ in range(2 + sampling._STEPS)]
+    assert ended == [False] * (1 + sampling._STEPS) + [True]
+    assert child._sampler is not None
+    assert child._sampler.samples().period_cycles == 1 << 13
+    assert (tmp_path / "result").exists()
 
 
 @pytest.mark.parametrize("error", [35, 40])
