@@ -25,7 +25,8 @@
 #              other than its defaults, --device cuda a GPU
 # make flaws [FLAWS="--only boolean_mask --out out/flaws"]    on a GPU, run flaws of public material and
 #              compare the recommendations with what remedying each flaw gains (verification/flaws);
-#              --tuned runs steps at their best settings, of which nothing large may be claimed
+#              --tuned runs steps at their best settings, of which nothing large may be claimed, and
+#              --tuned --remedied what is claimed of them
 # make fusions [FUSIONS="--only stencil --out out/fusions"]    on a GPU, time steps with a missed fusion
 #              and the same without it, and compare that with what the finding says (verification/fusions)
 # make serving [SERVING="sglang --out out/serving"]    compile a small model as an engine does, and compare the

@@ -6,7 +6,8 @@
 
 Each flaw runs in a process of its own. Its flawed and its remedied step are timed in turn without a
 profiler, then the flawed one is recorded. DIR has a row in JSON and the session of each, and the
-table, which is printed too.
+table, which is printed too. ``--tuned`` times steps at their best settings, of which nothing large
+may be said; with ``--remedied`` those of which something is said, in turn with its remedy.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ def main() -> int:
     options = _options()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.one:
-        from .measuring import main as measure_one
+        from . import measuring
 
-        measure_one(options.one, options.tuned, options.tiny, options.out)
+        tuned = measuring.measure_remedied if options.remedied else measuring.measure_tuned
+        measure = tuned if options.tuned else measuring.measure
+        measuring.main(options.one, measure, options.tiny, options.out)
         return 0
     rows = _read_again(options) if options.again else _run(_names(options), options)
     if options.tuned:
@@ -48,7 +51,7 @@ def main() -> int:
         accepted = accepted_rules()
         rows = [judged(row, accepted) for row in rows]
         text = table(rows)
-    stem = "tuned" if options.tuned else options.set
+    stem = ("remedied" if options.remedied else "tuned") if options.tuned else options.set
     (options.out / f"{stem}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (options.out / f"{stem}.md").write_text(text)
     print(text + TINY * options.tiny)
@@ -59,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="verification.flaws", description=__doc__)
     parser.add_argument("--set", choices=(*split.SETS, "all"), default="developing")
     parser.add_argument("--tuned", action="store_true", help="the tuned steps in place of flaws")
+    parser.add_argument("--remedied", action="store_true", help="tuned steps and their remedies")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=())
     parser.add_argument("--parallel", type=int, metavar="GPUS", default=1)
     parser.add_argument(
@@ -79,9 +83,9 @@ def _options() -> argparse.Namespace:
 
 def _names(options: argparse.Namespace) -> list[str]:
     if options.tuned:
-        from .programs import TUNED
+        from .programs import REMEDIED, TUNED
 
-        names = list(TUNED)
+        names = list(REMEDIED if options.remedied else TUNED)
     else:
         names = list(FLAWS) if options.set == "all" else split.read()[options.set]
     unknown = sorted(set(options.only) - set(names))
@@ -121,6 +125,7 @@ def _row(name: str, gpu: str, options: argparse.Namespace) -> dict[str, Any]:
     (out / f"{name}.json").unlink(missing_ok=True)
     words = [sys.executable, "-W", "ignore", "-m", "verification.flaws", "--one", name]
     words += ["--out", str(out)] + ["--tiny"] * options.tiny + ["--tuned"] * options.tuned
+    words += ["--remedied"] * options.remedied
     environment = {
         **os.environ,
         "TEARDOWN_CUPTI": "1",

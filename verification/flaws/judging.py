@@ -98,15 +98,24 @@ def _line(row: Row) -> str:
 
 
 def tuned_table(rows: Sequence[Row]) -> str:
-    """What is said of tuned steps, in Markdown."""
-    lines = ["| step | ms | claims above 3% |", "| --- | ---: | --- |"]
+    """What is said of tuned steps, in Markdown, and what the remedy gains where it was tried."""
+    lines = [
+        "| step | ms | claims above 3% | remedied ms | gain ms |",
+        "| --- | ---: | --- | ---: | ---: |",
+    ]
     for row in rows:
         if "failure" in row:
-            lines.append(f"| {row['name']} | | failed: {_escaped(row['failure'])} |")
-        else:
-            claims = _places(_claims(row["findings"], row["step_ms"], []))
-            lines.append(f"| {row['name']} | {row['step_ms']:.2f} | {claims} |")
+            lines.append(f"| {row['name']} | | failed: {_escaped(row['failure'])} | | |")
+            continue
+        claims = _places(_claims(row["findings"], row["step_ms"], []))
+        tried = _gained(row) if "gain_ms" in row else " | "
+        lines.append(f"| {row['name']} | {row['step_ms']:.2f} | {claims} | {tried} |")
     return "\n".join(lines) + "\n"
+
+
+def _gained(row: Row) -> str:
+    low, high = row["gain_interval_ms"]
+    return f"{row['remedied_ms']:.2f} | {row['gain_ms']:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _places(findings: Sequence[Row]) -> str:

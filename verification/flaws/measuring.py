@@ -23,7 +23,7 @@ from profiler_ext.exporters.json_output.answers import findings_answer
 from profiler_ext.exporters.json_output.bounds import answer_text
 
 from .catalogue import FLAWS
-from .programs import TUNED, Sizes, Step, builder, marked_lines
+from .programs import REMEDIED, TUNED, Sizes, Step, builder, marked_lines
 
 __all__ = [
     "compare",
@@ -31,6 +31,7 @@ __all__ = [
     "found_again",
     "main",
     "measure",
+    "measure_remedied",
     "measure_tuned",
     "recorded",
     "sizes_of",
@@ -83,6 +84,16 @@ def measure_tuned(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
         session = recorded(step)
     session.save(out / name)
     return {"name": name, "step_ms": statistics.median(blocks)} | findings_of(session, out / name)
+
+
+def measure_remedied(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
+    """What a tuned step gains by what is recommended of it, and its findings."""
+
+    def make(flawed: bool, sizes: Sizes) -> Step:
+        return (TUNED if flawed else REMEDIED)[name](sizes)
+
+    row = compare(name, make, sizes, out)
+    return {"name": name, "step_ms": row["flawed_ms"], **row}
 
 
 @contextmanager
@@ -193,12 +204,15 @@ def found_again(row: dict[str, Any], out: Path) -> dict[str, Any]:
     return row if "failure" in row else row | findings_of(profiler_ext.load(folder), folder)
 
 
-def main(name: str, is_tuned: bool, is_tiny: bool, out: Path) -> None:
+Measure = Callable[[str, Sizes, Path], dict[str, Any]]
+
+
+def main(name: str, measuring: Measure, is_tiny: bool, out: Path) -> None:
     """Write the row of one flaw, or of its failure."""
     began = time.perf_counter()
     profiler_ext.enable()
     try:
-        row = (measure_tuned if is_tuned else measure)(name, sizes_of(is_tiny), out)
+        row = measuring(name, sizes_of(is_tiny), out)
     except Exception as error:
         traceback.print_exc()
         row = {"name": name, "failure": f"{type(error).__name__}: {error}"[:300]}

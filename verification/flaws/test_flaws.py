@@ -16,7 +16,13 @@ from verification.flaws.catalogue import FIRST, FLAWS
 from verification.flaws.fifth_catalogue import FIFTH
 from verification.flaws.fourth_catalogue import FOURTH
 from verification.flaws.judging import accepted_rules, judged, table, tuned_table
-from verification.flaws.measuring import found_again, measure, measure_tuned, sizes_of
+from verification.flaws.measuring import (
+    found_again,
+    measure,
+    measure_remedied,
+    measure_tuned,
+    sizes_of,
+)
 from verification.flaws.programs.control import captured
 from verification.flaws.second_catalogue import SECOND
 from verification.flaws.seventh_catalogue import SEVENTH
@@ -111,6 +117,12 @@ def test_a_tuned_step_runs(tmp_path: Path) -> None:
     assert row["step_ms"] > 0
 
 
+@pytest.mark.parametrize("name", ["dlrm_compiled", "lstm_cudnn"])
+def test_a_tuned_step_and_its_remedy_run(name: str, tmp_path: Path) -> None:
+    row = measure_remedied(name, sizes_of(is_tiny=True), tmp_path)
+    assert row["step_ms"] == row["flawed_ms"] > 0 < row["remedied_ms"]
+
+
 def finding(rule: str, line: int | None, saving_ms: float, file: str = "attention.py") -> dict:
     return {
         "rule": rule,
@@ -180,8 +192,10 @@ def test_the_table_has_a_row_for_each_flaw_and_sums_them_up() -> None:
     ]
 
 
-def test_the_table_of_tuned_steps_has_their_claims() -> None:
+def test_the_table_of_tuned_steps_has_their_claims_and_what_remedies_gain() -> None:
     row = {"name": "gpt", "step_ms": 10.0, "findings": [finding("uncompiled", 7, 0.4)]}
-    assert tuned_table([row]).splitlines()[2:] == [
-        "| gpt | 10.00 | uncompiled 0.40 attention.py:7 |"
+    tried = row | {"remedied_ms": 9.5, "gain_ms": 0.5, "gain_interval_ms": [0.4, 0.6]}
+    assert tuned_table([row, tried]).splitlines()[2:] == [
+        "| gpt | 10.00 | uncompiled 0.40 attention.py:7 |  |  |",
+        "| gpt | 10.00 | uncompiled 0.40 attention.py:7 | 9.50 | 0.50 [0.40, 0.60] |",
     ]

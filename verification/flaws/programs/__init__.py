@@ -54,10 +54,11 @@ from . import (
     volumes,
     waits,
 )
+from . import remedied as remedied_programs
 from . import tuned as tuned_programs
 from .program import Sizes, Step
 
-__all__ = ["TUNED", "Line", "Sizes", "Step", "builder", "marked_lines"]
+__all__ = ["REMEDIED", "TUNED", "Line", "Sizes", "Step", "builder", "marked_lines"]
 
 Line = tuple[str, int]
 """Name of a file, and number of a line."""
@@ -114,6 +115,10 @@ _MARK = re.compile(r"# flaw( in the next line)?: ([\w, ]+)$")
 TUNED: dict[str, Callable[[Sizes], Step]] = {
     name: getattr(tuned_programs, name) for name in tuned_programs.__all__
 }
+REMEDIED: dict[str, Callable[[Sizes], Step]] = {
+    name: getattr(remedied_programs, name) for name in remedied_programs.__all__
+}
+"""Those of them of which more than 3% is said, with the remedy."""
 
 
 def builder(name: str) -> Callable[[bool, Sizes], Step]:

@@ -153,11 +153,11 @@ def convnext_compiled(sizes: Sizes) -> Step:
     return _classified(compiled(model, sizes), _images_last(sizes, 128), sizes)
 
 
-def diffusion_compiled(sizes: Sizes) -> Step:
+def diffusion_compiled(sizes: Sizes, **options: Any) -> Step:
     width, batch, side = sizes.of((128, 32, 64), (8, 2, 16))
     model = seeded(lambda: UNet(4, width, 4), sizes).to(memory_format=torch.channels_last)
     latents = seeded(lambda: torch.randn(batch, 4, side, side), sizes)
-    run, optimizer = compiled(model, sizes), fused_adamw(model)
+    run, optimizer = compiled(model, sizes, **options), fused_adamw(model)
 
     def loss() -> Tensor:
         noise = torch.randn_like(latents)
@@ -166,11 +166,12 @@ def diffusion_compiled(sizes: Sizes) -> Step:
     return Step(training(loss, optimizer, sizes))
 
 
-def dlrm_compiled(sizes: Sizes) -> Step:
+def dlrm_compiled(sizes: Sizes, **options: Any) -> Step:
     features, rows, width, batch = sizes.of((64, 2000, 64, 32768), (4, 20, 8, 16))
     model = seeded(lambda: DLRM(features, rows, width, is_apart=False), sizes)
     categories, numbers, clicks = clicks_of(sizes, features, rows, batch)
-    run, optimizer = compiled(model, sizes), torch.optim.SGD(model.parameters(), lr=0.1)
+    run = compiled(model, sizes, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def loss() -> Tensor:
         return F.binary_cross_entropy_with_logits(run(categories, numbers), clicks)
@@ -207,7 +208,10 @@ def lstm_cudnn(sizes: Sizes) -> Step:
     width, moments, batch = sizes.of((1024, 256, 128), (16, 5, 2))
     model = seeded(lambda: Sequence(width, is_loop=False), sizes)
     x = seeded(lambda: torch.randn(batch, moments, width), sizes)
-    return Step(training(lambda: F.mse_loss(model(x)[:, :-1], x[:, 1:]), fused_adamw(model), sizes))
+    optimizer = fused_adamw(model)
+    for group in optimizer.param_groups:
+        group["capturable"] = True  # as fast, and a CUDA graph may record it
+    return Step(training(lambda: F.mse_loss(model(x)[:, :-1], x[:, 1:]), optimizer, sizes))
 
 
 def prefill_compiled(sizes: Sizes) -> Step:
