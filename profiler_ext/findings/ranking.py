@@ -141,6 +141,7 @@ def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
         candidates,
         key=lambda each: (
             each[0].takes_rest,
+            each[0].after_special,
             not each[0].leaves_out,
             -by_rule[each[0].name],
             -each[1].est_saving_ns,
@@ -150,7 +151,9 @@ def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
     for rule, candidate in order:
         counts = _counts_launches(candidate)
         own = _without(candidate, counted, facts) if counts or rule.takes_rest else candidate
-        if _is_significant(own, facts):
+        # Where special rules count most of it, they say more
+        is_said = rule.after_special and 2 * own.est_saving_ns < candidate.est_saving_ns
+        if not is_said and _is_significant(own, facts):
             result.append((rule, own))
             counted = np.union1d(counted, own.launches) if counts else counted
     return result

@@ -56,6 +56,8 @@ class Rule:
     judge: Callable[[Facts], Iterable[Candidate] | CannotJudge]
     # Whether its stake leaves out the launches that findings of more special rules count
     takes_rest: bool = False
+    # Whether it leaves launches to more special rules, before those that take the rest
+    after_special: bool = False
     # Whether its remedy leaves out whole calls, so that no other can make their launches faster
     leaves_out: bool = False
     not_on_cpu: str = ""  # why it judges no session whose launches ran on the CPU; "" if it does

@@ -389,6 +389,11 @@ def _streaming(op: str, inputs: Inputs) -> Work:
     return Work(_moved(tensors) + _stored((target,), dtype), is_complete=True)
 
 
+def bytes_of(inputs: Inputs) -> int:
+    """Return the bytes of the tensors among some inputs, each once."""
+    return _moved(_tensors(inputs))
+
+
 def _tensors(inputs: Inputs) -> list[OpInput]:
     return [operand for operand in inputs if operand.dtype is not None]
 

@@ -1,0 +1,385 @@
+"""The rule for library ops that take far longer than passing once over what is next to them.
+
+Without recorded shapes a trace does not tell what an op reads and writes. What it reads was written
+just before, and what it writes is read just after, mostly by kernels that pass over it once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.groups import blocks_of, multiprocessors, ops_of
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.kineto import op_inputs
+from profiler_ext.kineto.launch_shapes import launch_shapes
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import LaunchKind, Phase
+from profiler_ext.rooflines.peaks import peak_of
+from profiler_ext.rooflines.rooflines import LATENCY_NS, REACHABLE_FRACTION
+from profiler_ext.rooflines.work import bytes_of
+
+# Kernels that pass over their values once or twice: pointwise, copies, reads by an index, softmax,
+# those of norms that are given their statistics, and generated code
+_PASSES: Final = re.compile(
+    r"elementwise_kernel|gather_kernel|CatArray|Memcpy DtoD|Memset|indexSelect|triton_(?!tem)|"
+    r"[sS]oft_?[mM]ax|vectorized_layer_norm|layer_norm_grad_input|batch_norm_(transform|elementwise)|"
+    r"batch_norm_backward_elemt"
+)
+_ADDS: Final = re.compile(r"Reduce(Add|Multiply|Minimum|Maximum|Mean)|atomic", re.IGNORECASE)
+# Matrix products and what is made of them are bound by arithmetic
+_PRODUCTS: Final = re.compile(
+    r"gemm|gemv|cutlass|nvjet|xmma|sdpa|flash|fmha|cudnn|conv(olution|_depthwise|\dd)|cusparse|"
+    r"_rnn|RNN|LSTM|multi_tensor|im2col|col2im"
+)
+_FACTORIZES: Final = re.compile(
+    r"linalg_(?!vector_norm)|cholesky|svd|eigh?\b|\bqr\b|geqrf|orgqr|ormqr|inverse|lu_|lstsq|"
+    r"logdet|slogdet|triangular_solve|matrix_exp|pinv"
+)
+# Launches before and after a call that may write or read its values: of passes, and of any kind
+_NEXT: Final = 6
+_BESIDE: Final = 2
+# No thread moves less than a number of 16 bits
+_MIN_BYTES_PER_THREAD: Final = 2
+_MIN_RATIO: Final = 6
+# In 16 bits, sums by index that no other wait for take nine passes even in well-tuned steps
+_OF_SUMS_BY_INDEX: Final = 12
+_MIN_FRACTION: Final = 0.03
+_MANY: Final = 16
+_MAX_SHOWN: Final = 4
+_SAMPLE: Final = 64  # ops that tell whether shapes were recorded
+_MAX_NAME: Final = 80
+
+
+class _Family(NamedTuple):
+    """Ops that are slow for one reason."""
+
+    pattern: re.Pattern[str]  # of the names of op and kernel
+    least: int  # passes that it takes at least, to be slow
+    passes: int  # over what is next to it that the remedied op is taken to need
+    why: str
+    remedy: str
+
+
+_FAMILIES: Final = tuple(
+    _Family(re.compile(pattern), *rest)
+    for pattern, *rest in (
+        (
+            _FACTORIZES.pattern,
+            _MIN_RATIO,
+            4,
+            "a factorization eliminates one column or block after the other",
+            "one batched call for small matrices; for few large ones cholesky of x.mT @ x in place "
+            "of QR or SVD, an iteration of products (Newton-Schulz), or less often",
+        ),
+        (
+            r"topk|TopK|kthvalue|median|mode\b",
+            _MIN_RATIO,
+            3,
+            "torch selects by passes of one block over each slice, or sorts",
+            "of many short slices count what is larger, (x > x.gather(dim, i)).sum(dim), or sort; "
+            "max where k is 1; of few long ones select from parts, then from their results",
+        ),
+        (
+            r"multinomial",
+            _MIN_RATIO,
+            3,
+            "torch scans the probabilities of each row, and searches them",
+            "(logits + gumbel noise).argmax(-1), or searchsorted in a cumsum",
+        ),
+        (
+            r"unique|bincount|histc|histogram|searchsorted|bucketize|isin",
+            _MIN_RATIO,
+            4,
+            "it sorts, searches, or adds by atomic operations",
+            "a table of known size by scatter or one_hot(x).sum(0); sort once and keep the order",
+        ),
+        (
+            r"sort|randperm|quantile",
+            _MIN_RATIO,
+            4,
+            "a sort passes over values and indices several times",
+            "topk or kthvalue where few are read; 16-bit or int32 keys; or keep the order",
+        ),
+        (
+            r"cum(sum|prod|max|min)|logcumsumexp|scan",
+            _MIN_RATIO,
+            3,
+            "a scan goes in order: along any but the last dimension with a thread for each row",
+            "scan the last dimension of a contiguous tensor (movedim, then contiguous); of short "
+            "ones a product with a triangular matrix",
+        ),
+        (
+            r"upsample|interpol|grid_sampl|affine",
+            _MIN_RATIO,
+            3,
+            "each value reads, or adds by atomic operations to, several others",
+            "expand or repeat_interleave for whole factors (their gradient is a sum), pixel_shuffle; "
+            "another memory format; torch.compile, which generates it",
+        ),
+        (
+            r"pool",
+            _MIN_RATIO,
+            3,
+            "each value reads its window from memory, or adds to it by atomic operations",
+            "unflatten, then amax or mean, where window and stride are equal; smaller windows in a "
+            "row; another memory format",
+        ),
+        (
+            r"index_put|scatter|index_add|index_reduce|indexing_backward|embedding|_put|segment",
+            _OF_SUMS_BY_INDEX,
+            3,
+            "sums for one place wait for each other",
+            "a product with one-hot rows where places are few; padding_idx; else sort by the index, "
+            "then segment_reduce",
+        ),
+        (
+            r"cdist|pdist",
+            _MIN_RATIO,
+            3,
+            "a block computes each distance, without tensor cores",
+            "of p=2 by products (compute_mode='use_mm_for_euclid_dist'); else torch.compile of "
+            "(a[:, None] - b[None]).abs().sum(-1)",
+        ),
+        (
+            r"fft",
+            _MIN_RATIO,
+            3,
+            "lengths with large prime factors, or strided dimensions, need further passes",
+            "pad to products of 2, 3, 5 and 7; rfft of real numbers; the last dimension",
+        ),
+        (
+            r"norm|softmax|var|std|mean|sum|amax|amin|argm|logsumexp|reduce",
+            _MIN_RATIO,
+            3,
+            "a block reduces each row or group",
+            "reduce parts by many blocks (reshape), then their results; or torch.compile, which "
+            "generates it",
+        ),
+        (r"ctc|_loss", _MIN_RATIO, 3, "steps run one after the other", "a larger batch; another kernel of it"),
+    )
+)
+_ELSE: Final = _Family(
+    re.compile(""),
+    _MIN_RATIO,
+    3,
+    "its kernels are slow for these sizes",
+    "another op for the same; or torch.compile of the function",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call of an op, with all that it launched."""
+
+    launches: Ints
+    longest: int  # of its kernels that are no passes
+    took_ns: int
+    pass_ns: int  # time of one pass over what is next to it
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    kernels = _kernels(facts)
+    at_lines = [own for own in launches_by_line(facts, kernels) if _matters(facts, own)]
+    if not at_lines:
+        return ()
+    calls = _Calls(facts)
+    return _candidates(facts, map(list, map(calls.slow_of_line, at_lines)))
+
+
+def _kernels(facts: Facts) -> Ints:
+    """Return the library kernels that pass more than once, and multiply no matrices."""
+    table = facts.launches
+    is_own = table.kind.where(LaunchKind.EAGER, LaunchKind.EXTERN) & (facts.main_place >= 0)
+    is_own &= ~table.phase.where(Phase.OPTIMIZER) & ~_is_pass(facts)
+    factorizes = facts.mainly(lambda place: _FACTORIZES.search(place.aten_op or "") is not None)
+    is_product = facts.named(lambda name: _PRODUCTS.search(name) is not None)
+    is_product |= facts.of_op(lambda op: _PRODUCTS.search(op) is not None)
+    is_product |= facts.rooflines.is_product
+    return np.flatnonzero(facts.in_steps(is_own & (factorizes | ~is_product)))
+
+
+def _is_pass(facts: Facts) -> Rows:
+    return facts.named(lambda name: bool(_PASSES.search(name)) and not _ADDS.search(name))
+
+
+def _matters(facts: Facts, launches: Ints) -> bool:
+    spent_ns = facts.median_per_step(launches, facts.paced_ns(launches))
+    return spent_ns >= _MIN_FRACTION * facts.training.step_ns / 2
+
+
+class _Calls:
+    """The calls of a line, each with the time of a pass over what is next to it."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts, table = facts, facts.launches
+        self._order = np.lexsort((table.start_ns, table.stream.filled(-1), table.device))
+        self._at = np.empty(len(table), np.int64)
+        self._at[self._order] = np.arange(len(table))
+        self._is_pass = _is_pass(facts)
+        self._op = ops_of(facts, np.arange(len(table))).codes
+        peaks = (peak_of(each.name) for each in facts.analysis.recording.trace.devices)
+        self._gb_per_s = max((each.gb_per_s for each in peaks if each), default=0.0)
+        self._has_shapes = _has_shapes(facts)
+
+    def slow_of_line(self, kernels: Ints) -> Iterator[_Call]:
+        """Yield the slow calls that launched some kernels of a line, where those take most of it."""
+        facts = self._facts
+        duration_ns, first = facts.launches.duration_ns, facts.place(int(kernels[0]))
+        here = (first.file, first.line)
+        is_here = facts.mainly(lambda place: (place.file, place.line) == here)
+        every = np.flatnonzero(facts.in_steps(is_here))
+        # The gradient of a read by an index adds as many values as that read
+        here_ns = int(duration_ns[every[self._is_pass[every]]].max(initial=LATENCY_NS))
+        called = facts.called_ops(every)
+        # What no op is known of is a call by itself
+        key = np.where(called < 0, -2 - every, called)
+        order = np.argsort(key, kind="stable")
+        firsts = np.flatnonzero(np.diff(key[order], prepend=key[order][:1] - 1))
+        is_core = np.isin(every, kernels)[order]
+        took_ns = np.add.reduceat(duration_ns[every[order]], firsts)
+        core_ns = np.add.reduceat(np.where(is_core, duration_ns[every[order]], 0), firsts)
+        calls = np.split(every[order], firsts[1:])
+        may_be = (2 * core_ns > took_ns) & (took_ns >= _MIN_RATIO * here_ns)
+        for at in np.flatnonzero(may_be).tolist():
+            core = calls[at][np.isin(calls[at], kernels)]
+            longest = int(core[duration_ns[core].argmax()])
+            pass_ns = max(here_ns, self._near_ns(calls[at], longest))
+            if took_ns[at] >= _family(facts, longest).least * pass_ns:
+                yield _Call(calls[at], longest, int(took_ns[at]), pass_ns)
+
+    def _near_ns(self, launches: Ints, longest: int) -> int:
+        """Return the longest pass next to a call, or within it, and no less than it must take."""
+        first, last = (int(each) for each in (self._at[launches].min(), self._at[launches].max()))
+        near = self._order[max(first - _NEXT, 0) : last + _NEXT + 1]
+        # A product next to it took as long as writing or reading the same values, or longer
+        beside = self._order[max(first - _BESIDE, 0) : last + _BESIDE + 1]
+        beside = beside[~np.isin(beside, launches) & (self._op[beside] != self._op[longest])]
+        near = np.concatenate([near[self._is_pass[near]], beside])
+        near_ns = int(self._facts.launches.duration_ns[near].max(initial=0))
+        return max(near_ns, self._moved_ns(longest))
+
+    def _moved_ns(self, launch: int) -> int:
+        """Return the time of what threads and inputs move at the device's bandwidth."""
+        facts, row = self._facts, np.array([launch])
+        shape = launch_shapes(facts.analysis.recording.trace, facts.launches.event[row])
+        threads = int(blocks_of(facts, row)[0]) * _product(shape.block[0])
+        given = bytes_of(_inputs(facts, launch)) if self._has_shapes else 0
+        moved = max(_MIN_BYTES_PER_THREAD * threads, given)
+        return int(moved / (REACHABLE_FRACTION * self._gb_per_s)) if self._gb_per_s else 0
+
+
+def _product(sizes: str) -> int:
+    return int(np.prod([int(each) for each in sizes.split("x")])) if sizes else 0
+
+
+def _has_shapes(facts: Facts) -> bool:
+    trace, ops = facts.analysis.recording.trace, facts.launches.op_event.compressed()[:_SAMPLE]
+    return any(op_inputs.inputs_of(trace.raw, trace.events.position[ops]).distinct)
+
+
+def _inputs(facts: Facts, launch: int) -> tuple[op_inputs.OpInput, ...]:
+    """Return the inputs of a launch's op; none where no shapes were recorded."""
+    trace, op = facts.analysis.recording.trace, facts.launches.op_event[launch]
+    if op is np.ma.masked:
+        return ()
+    found = op_inputs.inputs_of(trace.raw, trace.events.position[np.array([int(op)])])
+    return found.distinct[int(found.codes[0])] or ()
+
+
+def _candidates(facts: Facts, lines: Iterable[list[_Call]]) -> Iterator[Candidate]:
+    for slow in filter(None, lines):
+        own = np.concatenate([each.launches for each in slow])
+        spent_ns = facts.median_per_step(own, facts.critical_ns(own))
+        if spent_ns >= max(_MIN_FRACTION * facts.training.step_ns, 1):
+            yield _candidate(facts, slow, own, spent_ns)
+
+
+def _candidate(facts: Facts, calls: list[_Call], own: Ints, spent_ns: int) -> Candidate:
+    most = max(calls, key=lambda each: each.took_ns)
+    place, op = facts.place(most.longest), facts.innermost_op(most.longest)
+    family = _family(facts, most.longest)
+    gone = np.concatenate(
+        [
+            np.full(len(each.launches), max(1 - family.passes * each.pass_ns / each.took_ns, 0))
+            for each in calls
+        ]
+    )
+    ratio = sum(each.took_ns for each in calls) / sum(each.pass_ns for each in calls)
+    return Candidate(
+        summary=f"{op or 'an op'} takes {ratio:,.0f} times as long as one pass over what is next "
+        "to it",
+        est_saving_ns=facts.median_per_step(own, facts.critical_ns(own, gone)),
+        confidence=Confidence.UPPER_BOUND,
+        remedy=family.remedy,
+        location=location_of(place, None, facts.compile_id(most.longest)),
+        evidence=(
+            *count_and_time(facts, own),
+            Figure("that sets the pace", spent_ns, FigureUnit.NS),
+            Figure("the longest call takes", most.took_ns, FigureUnit.NS),
+            Figure("a pass next to it takes", most.pass_ns, FigureUnit.NS),
+            Figure("passes that are left", family.passes),
+            *_reasons(facts, most, family),
+        ),
+        launches=own,
+    )
+
+
+def _family(facts: Facts, launch: int) -> _Family:
+    names = (facts.innermost_op(launch), facts.place(launch).aten_op, facts.launches.name[launch])
+    text = " ".join(filter(None, names))
+    return next((each for each in _FAMILIES if each.pattern.search(text)), _ELSE)
+
+
+def _reasons(facts: Facts, call: _Call, family: _Family) -> Iterator[Figure]:
+    """Yield what the recording tells of why a call is slow."""
+    name, row = facts.launches.name[call.longest], np.array([call.longest])
+    yield Figure("why", family.why, FigureUnit.TEXT)
+    shown = name.removeprefix("void ").replace("(anonymous namespace)::", "").partition("(")[0]
+    yield Figure("its longest kernel", shown[:_MAX_NAME], FigureUnit.TEXT)
+    blocks, count = int(blocks_of(facts, row)[0]), multiprocessors(facts)
+    if 0 < blocks < count:
+        yield Figure("blocks of it", blocks)
+        yield Figure("multiprocessors of the device", count)
+    if len(call.launches) >= _MANY:
+        yield Figure("launches of the call", len(call.launches))
+    if "double" in name:
+        yield Figure("it computes in", "float64", FigureUnit.TEXT)
+    tensors = [each for each in _inputs(facts, call.longest) if each.dtype is not None]
+    if tensors:
+        sizes = ", ".join(
+            f"{each.dtype}[{', '.join(map(str, each.sizes))}]" for each in tensors[:_MAX_SHOWN]
+        )
+        yield Figure("its inputs", sizes, FigureUnit.TEXT)
+
+
+RULE = Rule(
+    name="slow_op",
+    title="An op far slower than its memory traffic",
+    means="A call of a library's op takes six times as long or more as one pass over the values "
+    "next to it, and such calls take 3% of a step or more at a line. A pass is the longest "
+    "pointwise kernel, copy or read by an index within the call and among the six launches before "
+    "and after it: what an op reads was just written, what it writes is read next. It is taken to "
+    "last no less than 5 us, than 16 bits for each thread of the op's longest kernel at four "
+    "fifths of the device's bandwidth, and than the op's inputs, where their shapes were recorded "
+    "(`--shapes`). Products, convolutions, attention and RNNs, whose operations are not known "
+    "without shapes, are not judged, nor are optimizers and generated kernels.",
+    because="Kernels of libraries are written for common sizes: selections and norms have a block "
+    "for each slice, scans a thread for each row, sums by index wait for each other, "
+    "factorizations go column by column. The evidence has what the recording tells.",
+    remedy="What is said of the op's kind. `torch.compile` generates pools, interpolations, norms "
+    "and reductions, and calls the others as they are.",
+    saving="Time of these calls on the critical path beyond three or four passes, as the evidence "
+    "says. An upper bound: what the remedied op takes is not known, and sorts and factorizations "
+    "need more than that. Launches that findings of more special rules count are left to them, and "
+    "with them the finding, if those are most of it.",
+    not_on_cpu=ON_CPU,
+    judge=_judge,
+    after_special=True,
+)
