@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import blocks_of, multiprocessors, ops_of
@@ -38,9 +39,12 @@ _PRODUCTS: Final = re.compile(
     r"gemm|gemv|cutlass|nvjet|xmma|sdpa|flash|fmha|cudnn|conv(olution|_depthwise|\dd)|cusparse|"
     r"_rnn|RNN|LSTM|multi_tensor|im2col|col2im"
 )
+# These convolutions run without tensor cores
+_CONVOLVES: Final = re.compile(r"conv_depthwise\dd|_alg\d_engine")
 _FACTORIZES: Final = re.compile(
-    r"linalg_(?!vector_norm)|cholesky|svd|eigh?\b|\bqr\b|geqrf|orgqr|ormqr|inverse|lu_|lstsq|"
-    r"logdet|slogdet|triangular_solve|matrix_exp|pinv"
+    r"linalg_(?!vector_norm|norm\b|multi_dot|matrix_power|vecdot|cross|diagonal)|cholesky|\bsvd|"
+    r"\bqr\b|geqrf|orgqr|ormqr|\binverse\b|lstsq|logdet|triangular_solve|matrix_exp|pinv|"
+    r"\blu_(factor|solve|unpack)"
 )
 # Launches before and after a call that may write or read its values: of passes, and of any kind
 _NEXT: Final = 6
@@ -60,117 +64,105 @@ _MAX_NAME: Final = 80
 class _Family(NamedTuple):
     """Ops that are slow for one reason."""
 
-    pattern: re.Pattern[str]  # of the names of op and kernel
-    least: int  # passes that it takes at least, to be slow
+    names: str  # pattern of the names of op and kernel
     passes: int  # over what is next to it that the remedied op is taken to need
     why: str
     remedy: str
+    least: int = _MIN_RATIO  # passes that it takes at least, to be slow
 
 
-_FAMILIES: Final = tuple(
-    _Family(re.compile(pattern), *rest)
-    for pattern, *rest in (
-        (
-            _FACTORIZES.pattern,
-            _MIN_RATIO,
-            4,
-            "a factorization eliminates one column or block after the other",
-            "one batched call for small matrices; for few large ones cholesky of x.mT @ x in place "
-            "of QR or SVD, an iteration of products (Newton-Schulz), or less often",
-        ),
-        (
-            r"topk|TopK|kthvalue|median|mode\b",
-            _MIN_RATIO,
-            3,
-            "torch selects by passes of one block over each slice, or sorts",
-            "of many short slices count what is larger, (x > x.gather(dim, i)).sum(dim), or sort; "
-            "max where k is 1; of few long ones select from parts, then from their results",
-        ),
-        (
-            r"multinomial",
-            _MIN_RATIO,
-            3,
-            "torch scans the probabilities of each row, and searches them",
-            "(logits + gumbel noise).argmax(-1), or searchsorted in a cumsum",
-        ),
-        (
-            r"unique|bincount|histc|histogram|searchsorted|bucketize|isin",
-            _MIN_RATIO,
-            4,
-            "it sorts, searches, or adds by atomic operations",
-            "a table of known size by scatter or one_hot(x).sum(0); sort once and keep the order",
-        ),
-        (
-            r"sort|randperm|quantile",
-            _MIN_RATIO,
-            4,
-            "a sort passes over values and indices several times",
-            "topk or kthvalue where few are read; 16-bit or int32 keys; or keep the order",
-        ),
-        (
-            r"cum(sum|prod|max|min)|logcumsumexp|scan",
-            _MIN_RATIO,
-            3,
-            "a scan goes in order: along any but the last dimension with a thread for each row",
-            "scan the last dimension of a contiguous tensor (movedim, then contiguous); of short "
-            "ones a product with a triangular matrix",
-        ),
-        (
-            r"upsample|interpol|grid_sampl|affine",
-            _MIN_RATIO,
-            3,
-            "each value reads, or adds by atomic operations to, several others",
-            "expand or repeat_interleave for whole factors (their gradient is a sum), pixel_shuffle; "
-            "another memory format; torch.compile, which generates it",
-        ),
-        (
-            r"pool",
-            _MIN_RATIO,
-            3,
-            "each value reads its window from memory, or adds to it by atomic operations",
-            "unflatten, then amax or mean, where window and stride are equal; smaller windows in a "
-            "row; another memory format",
-        ),
-        (
-            r"index_put|scatter|index_add|index_reduce|indexing_backward|embedding|_put|segment",
-            _OF_SUMS_BY_INDEX,
-            3,
-            "sums for one place wait for each other",
-            "a product with one-hot rows where places are few; padding_idx; else sort by the index, "
-            "then segment_reduce",
-        ),
-        (
-            r"cdist|pdist",
-            _MIN_RATIO,
-            3,
-            "a block computes each distance, without tensor cores",
-            "of p=2 by products (compute_mode='use_mm_for_euclid_dist'); else torch.compile of "
-            "(a[:, None] - b[None]).abs().sum(-1)",
-        ),
-        (
-            r"fft",
-            _MIN_RATIO,
-            3,
-            "lengths with large prime factors, or strided dimensions, need further passes",
-            "pad to products of 2, 3, 5 and 7; rfft of real numbers; the last dimension",
-        ),
-        (
-            r"norm|softmax|var|std|mean|sum|amax|amin|argm|logsumexp|reduce",
-            _MIN_RATIO,
-            3,
-            "a block reduces each row or group",
-            "reduce parts by many blocks (reshape), then their results; or torch.compile, which "
-            "generates it",
-        ),
-        (r"ctc|_loss", _MIN_RATIO, 3, "steps run one after the other", "a larger batch; another kernel of it"),
-    )
+_FAMILIES: Final = (
+    _Family(
+        _FACTORIZES.pattern,
+        4,
+        "a factorization eliminates one column or block after the other",
+        "one batched call for small matrices; for few large ones cholesky of x.mT @ x in place of "
+        "QR or SVD, an iteration of products (Newton-Schulz), or less often",
+    ),
+    _Family(
+        r"topk|TopK|kthvalue|median|mode\b",
+        3,
+        "a selection reads each slice several times, short ones by a block each",
+        "of short slices count what is larger, (x > x.gather(dim, i)).sum(dim), or sort; max where "
+        "k is 1; of few long ones select from parts, then from their results",
+    ),
+    _Family(
+        r"multinomial",
+        3,
+        "the probabilities of each row are scanned and searched",
+        "(logits + Gumbel noise).argmax(-1), or searchsorted in a cumsum",
+    ),
+    _Family(
+        r"unique|bincount|histc|histogram|searchsorted|bucketize|isin",
+        4,
+        "it sorts, searches, or adds by atomic operations",
+        "one_hot(x).sum(0) or scatter into a table of known size; sort once and keep the order",
+    ),
+    _Family(
+        r"sort|randperm|quantile",
+        4,
+        "a sort passes over values and indices several times",
+        "topk or kthvalue where few are read; 16-bit or int32 keys; or keep the order",
+    ),
+    _Family(
+        r"cum(sum|prod|max|min)|logcumsumexp|scan",
+        3,
+        "a scan goes in order: along any but the last dimension with a thread for each row",
+        "scan the last dimension of a contiguous tensor (movedim, then contiguous); where it is "
+        "short, a product with a triangular matrix",
+    ),
+    _Family(
+        r"upsample|interpol|grid_sampl|affine_grid",
+        3,
+        "each value reads several others, and its gradient adds to them",
+        "expand or repeat_interleave for whole factors (their gradient is a sum); pixel_shuffle; "
+        "another memory format; torch.compile, which generates it",
+    ),
+    _Family(
+        r"pool",
+        3,
+        "each value reads its window from memory, and its gradient adds to it",
+        "unflatten, then amax or mean, where window and stride are equal; smaller windows in a "
+        "row; another memory format",
+    ),
+    _Family(
+        r"index_put|scatter|index_add|index_reduce|indexing_backward|embedding|_put|segment",
+        3,
+        "sums for one place wait for each other",
+        "a product with one-hot rows where places are few; padding_idx; else sort by the index, "
+        "then segment_reduce",
+        _OF_SUMS_BY_INDEX,
+    ),
+    _Family(
+        r"cdist|pdist",
+        3,
+        "a block computes each distance, without tensor cores",
+        "of p=2 by products (compute_mode='use_mm_for_euclid_dist'); else torch.compile of "
+        "(a[:, None] - b[None]).abs().sum(-1)",
+    ),
+    _Family(
+        r"fft",
+        3,
+        "lengths with large prime factors, or strided dimensions, need further passes",
+        "pad to products of 2, 3, 5 and 7; rfft of real numbers; the last dimension",
+    ),
+    _Family(
+        _CONVOLVES.pattern,
+        4,
+        "the convolution runs without tensor cores",
+        "channels_last in half precision, or fewer groups; a long filter as two short ones, or by "
+        "rfft",
+    ),
+    _Family(
+        r"norm|softmax|var|std|mean|sum|amax|amin|argm|logsumexp|reduce",
+        3,
+        "a block reduces each row or group",
+        "reduce parts by many blocks (reshape), then their results; or torch.compile, which "
+        "generates it",
+    ),
 )
 _ELSE: Final = _Family(
-    re.compile(""),
-    _MIN_RATIO,
-    3,
-    "its kernels are slow for these sizes",
-    "another op for the same; or torch.compile of the function",
+    "", 3, "not known", "another op for the same; or torch.compile of the function"
 )
 
 
@@ -202,6 +194,7 @@ def _kernels(facts: Facts) -> Ints:
     is_product = facts.named(lambda name: _PRODUCTS.search(name) is not None)
     is_product |= facts.of_op(lambda op: _PRODUCTS.search(op) is not None)
     is_product |= facts.rooflines.is_product
+    is_product &= ~facts.named(lambda name: _CONVOLVES.search(name) is not None)
     return np.flatnonzero(facts.in_steps(is_own & (factorizes | ~is_product)))
 
 
@@ -210,6 +203,7 @@ def _is_pass(facts: Facts) -> Rows:
 
 
 def _matters(facts: Facts, launches: Ints) -> bool:
+    # Half of a call may be passes
     spent_ns = facts.median_per_step(launches, facts.paced_ns(launches))
     return spent_ns >= _MIN_FRACTION * facts.training.step_ns / 2
 
@@ -229,7 +223,7 @@ class _Calls:
         self._has_shapes = _has_shapes(facts)
 
     def slow_of_line(self, kernels: Ints) -> Iterator[_Call]:
-        """Yield the slow calls that launched some kernels of a line, where those take most of it."""
+        """Yield the slow calls of a line: most of each is some of its kernels."""
         facts = self._facts
         duration_ns, first = facts.launches.duration_ns, facts.place(int(kernels[0]))
         here = (first.file, first.line)
@@ -296,9 +290,17 @@ def _inputs(facts: Facts, launch: int) -> tuple[op_inputs.OpInput, ...]:
 def _candidates(facts: Facts, lines: Iterable[list[_Call]]) -> Iterator[Candidate]:
     for slow in filter(None, lines):
         own = np.concatenate([each.launches for each in slow])
-        spent_ns = facts.median_per_step(own, facts.critical_ns(own))
+        spent_ns = _paced_ns(facts, own)
         if spent_ns >= max(_MIN_FRACTION * facts.training.step_ns, 1):
             yield _candidate(facts, slow, own, spent_ns)
+
+
+def _paced_ns(facts: Facts, launches: Ints, gone: Floats | float = 1.0) -> int:
+    """Return what a part of launches' time is of a step: of those that run at once, once."""
+    busy_ns, duration_ns = facts.pace.busy_ns[launches], facts.launches.duration_ns[launches]
+    alone = np.minimum(busy_ns / np.maximum(duration_ns, 1), 1)
+    saved_ns = (facts.critical_ns(launches, gone) * alone).astype(np.int64)
+    return facts.median_per_step(launches, saved_ns)
 
 
 def _candidate(facts: Facts, calls: list[_Call], own: Ints, spent_ns: int) -> Candidate:
@@ -315,7 +317,7 @@ def _candidate(facts: Facts, calls: list[_Call], own: Ints, spent_ns: int) -> Ca
     return Candidate(
         summary=f"{op or 'an op'} takes {ratio:,.0f} times as long as one pass over what is next "
         "to it",
-        est_saving_ns=facts.median_per_step(own, facts.critical_ns(own, gone)),
+        est_saving_ns=_paced_ns(facts, own, gone),
         confidence=Confidence.UPPER_BOUND,
         remedy=family.remedy,
         location=location_of(place, None, facts.compile_id(most.longest)),
@@ -332,9 +334,11 @@ def _candidate(facts: Facts, calls: list[_Call], own: Ints, spent_ns: int) -> Ca
 
 
 def _family(facts: Facts, launch: int) -> _Family:
-    names = (facts.innermost_op(launch), facts.place(launch).aten_op, facts.launches.name[launch])
-    text = " ".join(filter(None, names))
-    return next((each for each in _FAMILIES if each.pattern.search(text)), _ELSE)
+    """Return the family by the op, else by the kernel: sums by index sort, too."""
+    ops = f"{facts.innermost_op(launch)} {facts.place(launch).aten_op}"
+    texts = (ops, facts.launches.name[launch])
+    found = (each for text in texts for each in _FAMILIES if re.search(each.names, text))
+    return next(found, _ELSE)
 
 
 def _reasons(facts: Facts, call: _Call, family: _Family) -> Iterator[Figure]:
@@ -364,12 +368,14 @@ RULE = Rule(
     title="An op far slower than its memory traffic",
     means="A call of a library's op takes six times as long or more as one pass over the values "
     "next to it, and such calls take 3% of a step or more at a line. A pass is the longest "
-    "pointwise kernel, copy or read by an index within the call and among the six launches before "
-    "and after it: what an op reads was just written, what it writes is read next. It is taken to "
-    "last no less than 5 us, than 16 bits for each thread of the op's longest kernel at four "
+    "pointwise kernel, copy, softmax or read by an index within the call, at its line, and among "
+    "the six launches before and after it: what an op reads was just written, what it writes is "
+    "read next. It is taken to last no less than the two launches before and after it, whatever "
+    "they are, than 5 us, than 16 bits for each thread of the op's longest kernel at four "
     "fifths of the device's bandwidth, and than the op's inputs, where their shapes were recorded "
     "(`--shapes`). Products, convolutions, attention and RNNs, whose operations are not known "
-    "without shapes, are not judged, nor are optimizers and generated kernels.",
+    "without shapes, are not judged, but for convolutions without tensor cores; nor are optimizers "
+    "and generated kernels. Sums by index count from twelve passes on.",
     because="Kernels of libraries are written for common sizes: selections and norms have a block "
     "for each slice, scans a thread for each row, sums by index wait for each other, "
     "factorizations go column by column. The evidence has what the recording tells.",
