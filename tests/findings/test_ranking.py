@@ -262,3 +262,15 @@ def test_idle_time_beside_launches_that_others_count_stays_with_a_finding():
     said = {each.rule: each for each in judge(made, (special, general)).ranked}
     counted = said["general"].evidence[0].value
     assert counted == 70_000 - int(second / (first + second) * 70_000)
+
+
+def test_a_rule_after_special_ones_is_left_what_they_count_if_that_is_most():
+    made = gpu_step()
+    rows = np.argsort(made.launches.duration_ns)[-4:]
+    wide = rule("special", candidate(100_000, launches=rows[1:]))
+    after = replace(rule("after", candidate(400_000, launches=rows)), after_special=True)
+    rest = replace(rule("rest", candidate(300_000, launches=rows)), takes_rest=True)
+    assert [each.rule for each in judge(made, (rest, after)).ranked] == ["after"]
+    assert "after" not in {each.rule for each in judge(made, (after, wide)).ranked}
+    narrow = rule("special", candidate(100_000, launches=rows[:1]))
+    assert {each.rule for each in judge(made, (after, narrow)).ranked} == {"special", "after"}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.ranking import judge
 from profiler_ext.findings.rules import few_blocks, slow_op
@@ -139,6 +139,8 @@ def test_launches_that_run_at_once_are_counted_once():
     analysis = stepped()
     facts = Facts(analysis)
     facts.pace.busy_ns[:] = facts.pace.busy_ns // 3
-    (found,) = slow_op.RULE.verdict(facts)  # type: ignore[misc]
+    verdict = slow_op.RULE.verdict(facts)
+    assert not isinstance(verdict, CannotJudge)
+    (found,) = verdict
     assert found.est_saving_ns == (900 - 3 * 50) * US // 3
     assert np.array_equal(found.launches, np.flatnonzero(facts.named(SELECTS.__eq__)))
