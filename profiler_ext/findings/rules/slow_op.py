@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ _NEXT: Final = 6
 _BESIDE: Final = 2
 # No thread moves less than a number of 16 bits
 _MIN_BYTES_PER_THREAD: Final = 2
+_MOST_THREADS: Final = 1024  # of a block
 _MIN_RATIO: Final = 6
 # In 16 bits, sums by index that no other wait for take nine passes even in well-tuned steps
 _OF_SUMS_BY_INDEX: Final = 12
@@ -181,7 +183,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     at_lines = [own for own in launches_by_line(facts, kernels) if _matters(facts, own)]
     if not at_lines:
         return ()
-    calls = _Calls(facts)
+    calls = _Calls(facts, np.concatenate(at_lines))
     return _candidates(facts, map(list, map(calls.slow_of_line, at_lines)))
 
 
@@ -211,7 +213,7 @@ def _matters(facts: Facts, launches: Ints) -> bool:
 class _Calls:
     """The calls of a line, each with the time of a pass over what is next to it."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, kernels: Ints) -> None:
         self._facts, table = facts, facts.launches
         self._order = np.lexsort((table.start_ns, table.stream.filled(-1), table.device))
         self._at = np.empty(len(table), np.int64)
@@ -221,6 +223,8 @@ class _Calls:
         peaks = (peak_of(each.name) for each in facts.analysis.recording.trace.devices)
         self._gb_per_s = max((each.gb_per_s for each in peaks if each), default=0.0)
         self._has_shapes = _has_shapes(facts)
+        self._threads = np.zeros(len(table), np.int64)
+        self._threads[kernels] = blocks_of(facts, kernels) * _threads_of_block(facts, kernels)
 
     def slow_of_line(self, kernels: Ints) -> Iterator[_Call]:
         """Yield the slow calls of a line: most of each is some of its kernels."""
@@ -261,16 +265,18 @@ class _Calls:
 
     def _moved_ns(self, launch: int) -> int:
         """Return the time of what threads and inputs move at the device's bandwidth."""
-        facts, row = self._facts, np.array([launch])
-        shape = launch_shapes(facts.analysis.recording.trace, facts.launches.event[row])
-        threads = int(blocks_of(facts, row)[0]) * _product(shape.block[0])
-        given = bytes_of(_inputs(facts, launch)) if self._has_shapes else 0
-        moved = max(_MIN_BYTES_PER_THREAD * threads, given)
+        given = bytes_of(_inputs(self._facts, launch)) if self._has_shapes else 0
+        moved = max(_MIN_BYTES_PER_THREAD * int(self._threads[launch]), given)
         return int(moved / (REACHABLE_FRACTION * self._gb_per_s)) if self._gb_per_s else 0
 
 
-def _product(sizes: str) -> int:
-    return int(np.prod([int(each) for each in sizes.split("x")])) if sizes else 0
+def _threads_of_block(facts: Facts, launches: Ints) -> Ints:
+    block = launch_shapes(facts.analysis.recording.trace, facts.launches.event[launches]).block
+    sizes = [
+        min(prod(map(int, text.split("x"))), _MOST_THREADS) if text else 0 for text in block.strings
+    ]
+    threads: Ints = np.array(sizes, np.int64)[block.codes]
+    return threads
 
 
 def _has_shapes(facts: Facts) -> bool:
