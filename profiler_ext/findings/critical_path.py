@@ -47,6 +47,8 @@ SLOWDOWN_IF_FILLED: Final = 2.0
 # With this many steps one outlier does not move the median
 MIN_UNPROFILED_STEPS: Final = 3
 MAX_SLOWDOWN: Final = 3.0
+# The same where none of ``Slowed`` says less. Of 32 steps that wait for the CPU one needs 3.6
+_MOST_SLOWDOWN: Final = 4.0
 _NEAR = 1.05  # steps differ from each other by as much
 FILLED: Final = 0.9  # of a step; a device that is busy for more waits for the CPU now and then
 _OUTLIER_RATIO = 2  # a step above this multiple of the median is an outlier
@@ -196,6 +198,7 @@ class Remedied:
     busy: Floats  # of the device's time
     waits: Rows | None = None  # the waits that remain, of ``Replay.waits``; ``None`` for all
     gone: Floats | float = 0.0  # of the CPU's work what goes besides, in spans of one cause each
+    count: Floats | float = 1.0  # of the launches that take any time
 
     def joined(self, other: Remedied) -> Remedied:
         """Return both as one; of a launch that both change the smaller part remains.
@@ -206,7 +209,8 @@ class Remedied:
         if self.waits is not None and other.waits is not None:
             waits = self.waits & other.waits
         cpu, busy = np.minimum(self.cpu, other.cpu), np.minimum(self.busy, other.busy)
-        return Remedied(cpu, busy, waits, self.gone + other.gone)
+        count = np.minimum(self.count, other.count)
+        return Remedied(cpu, busy, waits, self.gone + other.gone, count)
 
 
 class Replay:
@@ -237,10 +241,10 @@ class Replay:
         events = analysis.recording.trace.events
         start_ns[copies] = events.start_ns[pace.call[copies]]
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
-        self._rows, self._start_ns, self._busy_ns = rows, start_ns[rows], pace.busy_ns[rows]
-        # The latency of a launch behind others is unknown.
+        self._rows, self._start_ns = rows, start_ns[rows]
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
-        self._launch_delay_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
+        gap_ns, delay_ns = _gaps_and_delays(late_ns, pace.waited_ns[rows])
+        self._busy_ns, self._gap_ns, self._ahead_ns = pace.busy_ns[rows], gap_ns, delay_ns - gap_ns
         self._waits = _waits(analysis, start_ns, copies)
         self._unslowed = _unslowed_spans(analysis, slowed)
         self._waited = self._number(self._start_ns)
@@ -263,7 +267,7 @@ class Replay:
         """Return the usual step's time on the device in a replay, with a remedy if given."""
         # The CPU is ahead by more or less, so its own steps vary more.
         work_ns, wait_work_ns, busy_ns = self._after(slowdown, remedied)
-        at_launch = work_ns + self._launch_delay_ns
+        at_launch = work_ns + self._ahead_ns
         counts = remedied.waits if remedied is not None and remedied.waits is not None else None
         waited = self._waited_ns(at_launch, wait_work_ns, busy_ns, counts)
         ready_ns, run_ns = at_launch + waited[self._waited], np.cumsum(busy_ns)
@@ -298,13 +302,14 @@ class Replay:
     def _after(self, slowdown: float, remedied: Remedied | None) -> tuple[Floats, Floats, Floats]:
         """Return the CPU's work until each launch and wait, and the launches' device time."""
         wait_work_ns = self._work(self._waits.start_ns, slowdown)
-        work_ns, busy_ns = self._work(self._start_ns, slowdown), self._busy_ns.astype(np.float64)
+        work_ns = self._work(self._start_ns, slowdown)
         if remedied is None or not len(self._rows):
-            return work_ns, wait_work_ns, busy_ns
+            return work_ns, wait_work_ns, (self._busy_ns + self._gap_ns).astype(np.float64)
         gone = np.minimum(1 - remedied.cpu + remedied.gone, 1)[self._rows]
         gone_ns = np.cumsum(gone * np.diff(work_ns, prepend=work_ns[:1]))
         at_waits_ns = np.interp(wait_work_ns, work_ns, gone_ns)
-        busy_ns = busy_ns * remedied.busy[self._rows]
+        gap_ns = self._gap_ns * (remedied.count * (remedied.busy > 0))[self._rows]
+        busy_ns = self._busy_ns * remedied.busy[self._rows] + gap_ns
         return work_ns - gone_ns, wait_work_ns - at_waits_ns, busy_ns
 
     def _usual(self, through_ns: Floats | Ints) -> int:
@@ -369,6 +374,25 @@ class Replay:
         return np.where(
             times_ns.ravel() < open_until, worked + open_until - times_ns.ravel(), worked
         )
+
+
+def _gaps_and_delays(late_ns: Ints, waited_ns: Ints) -> tuple[Ints, Ints]:
+    """Return the device's own time before each launch, and the way of the launch to it.
+
+    From the end of a kernel to the begin of one that is in the queue a device takes a microsecond
+    or two. So it does before a launch that the CPU was late for, once the CPU is faster. How long
+    a launch behind others took to the device is unknown. It was behind them if it was in the queue
+    for longer than a launch takes to a device that has nothing to do.
+    """
+    way_ns = _usual_ns(late_ns[late_ns < waited_ns], _QUEUED_NS)
+    is_behind = (late_ns - waited_ns >= way_ns) & (waited_ns > 0) & (waited_ns < _QUEUED_NS)
+    gap_ns = np.minimum(waited_ns, _usual_ns(waited_ns[is_behind], 0))
+    gap_ns = np.where(is_behind, waited_ns, gap_ns)
+    return gap_ns, np.where(is_behind | (waited_ns == 0), 0, late_ns)
+
+
+def _usual_ns(times_ns: Ints, otherwise_ns: int) -> int:
+    return median_low(times_ns.tolist()) if len(times_ns) else otherwise_ns
 
 
 def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
@@ -521,10 +545,10 @@ def unprofiled_steps_ns(
 
 def _slowed(replay: Replay, step_ns: int) -> float | None:
     """Return the CPU's slowdown; ``None`` where none gives that step."""
-    slowdown, least_ns = replay.slowdown(step_ns, MAX_SLOWDOWN), replay.step_ns(MAX_SLOWDOWN)
+    slowdown, least_ns = replay.slowdown(step_ns, _MOST_SLOWDOWN), replay.step_ns(_MOST_SLOWDOWN)
     if slowdown is not None or least_ns > (1 + MAX_REPLAY_ERROR) * step_ns:
         return slowdown
     # Where only the CPU's waits count, the steps before do not tell its speed: an estimate does.
     # Else they do: it is as fast as the fastest that is known.
     tells = replay.step_ns(PROFILING_SLOWDOWN) > (1 + MAX_REPLAY_ERROR) * least_ns
-    return MAX_SLOWDOWN if tells else PROFILING_SLOWDOWN
+    return _MOST_SLOWDOWN if tells else PROFILING_SLOWDOWN

@@ -141,11 +141,12 @@ def _busy_part(facts: Facts, remedied: Remedied) -> float:
 
 def _remedied(facts: Facts, group: LaunchGroup, launching: Floats) -> Remedied:
     """Return what is left without a group; ``launching`` is the part of time that is no work."""
-    cpu, busy = np.ones(len(facts.launches)), np.ones(len(facts.launches))
+    cpu, busy, count = (np.ones(len(facts.launches)) for _ in range(3))
     cpu[group.launches] -= (1 - group.cpu_kept) * launching[group.launches]
-    busy[group.launches] = group.busy_kept
+    busy[group.launches], count[group.launches] = group.busy_kept, group.cpu_kept
     gone = 0.0 if group.work_kept is None else 1 - group.work_kept
-    return Remedied(cpu, busy, None if group.waits is None else ~group.waits, gone)
+    waits = None if group.waits is None else ~group.waits
+    return Remedied(cpu, busy, waits, gone, count)
 
 
 def placed(facts: Facts, launches: Ints, predicate: Callable[[Place], bool]) -> Rows:
