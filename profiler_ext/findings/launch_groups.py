@@ -26,7 +26,7 @@ from profiler_ext.findings.calls_of_lists import (
 from profiler_ext.findings.code_of_lines import carries_on, is_independent
 from profiler_ext.findings.constants import constants
 from profiler_ext.findings.cpu_work import work_of_cpu
-from profiler_ext.findings.critical_path import Floats
+from profiler_ext.findings.critical_path import Floats, Waits
 from profiler_ext.findings.facts import (
     FUSED_AWAY,
     CannotJudge,
@@ -121,6 +121,23 @@ def waits_in(facts: Facts, group: LaunchGroup) -> bool:
 def copies_to_host(facts: Facts) -> Rows:
     """Flag the launches that copy tensors to the host: ``.tolist()``, ``.cpu()``."""
     return facts.named(lambda name: "Memcpy DtoH" in name)
+
+
+def copies_back(facts: Facts, waits: Waits) -> Rows:
+    """Flag the waits for copies to the device with no other launch since a value was read.
+
+    The device has nothing to do by then. Only without the read it would have.
+    """
+    enqueued_ns, last = facts.pace.enqueued_ns, waits.last_launch
+    order = np.argsort(enqueued_ns, kind="stable")
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    is_next = np.diff(number[last], prepend=-2) <= 1
+    result, is_open = waits.is_for_value.copy(), False
+    for at, is_value in enumerate(waits.is_for_value.tolist()):
+        is_open = is_value or (is_open and bool(is_next[at]))
+        result[at] = is_open
+    return result & ~waits.is_for_value & (last >= 0)
 
 
 def waits_of_calls(facts: Facts) -> set[tuple[str | None, int | None]]:
@@ -232,13 +249,14 @@ def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGrou
     """Yield the reads of values, with all waits for values that do not go with others."""
     if facts.replay is None:
         return
-    waits = facts.replay.waits.is_for_value.copy()
+    every = facts.replay.waits
+    waits = every.is_for_value | copies_back(facts, every)
     for each in others:
         waits &= ~each
     if waits.any():
         is_short = copies_to_host(facts) & (facts.launches.duration_ns < SHORT_NS)
         # A copy that is waited for later, for an event, is what the remedy would make of it
-        op, every = facts.launches.op_event.filled(-1), facts.replay.waits
+        op = facts.launches.op_event.filled(-1)
         ends_ns = np.append(np.append(facts.analysis.recording.trace.events.end_ns, 0)[op], 0)
         in_op = every.start_ns <= ends_ns[every.last_launch]
         is_awaited = np.isin(eager, every.last_launch[waits & in_op])
@@ -248,7 +266,10 @@ def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGrou
 
 
 def _pageable_copies(facts: Facts) -> Iterator[LaunchGroup]:
-    """Yield the waits for copies to the device from memory that is not pinned."""
+    """Yield the waits for copies to the device from memory that is not pinned.
+
+    What copies back that the CPU made of a value waits for nothing else: those go with the reads.
+    """
     if facts.replay is None:
         return
     is_copy = facts.named(lambda name: classify.pageable_copy(name) == "HtoD")
@@ -257,6 +278,7 @@ def _pageable_copies(facts: Facts) -> Iterator[LaunchGroup]:
     ends_ns = np.append(facts.analysis.recording.trace.events.end_ns, 0)[op]
     in_op = every.start_ns < np.append(ends_ns, 0)[every.last_launch]
     waits = ~every.is_for_value & np.isin(every.last_launch, copies) & in_op
+    waits &= ~copies_back(facts, every)
     if waits.any():
         count, where = facts.launches_per_step(copies), location_of(facts.place(int(copies[0])))
         yield LaunchGroup(Kind.COPIES, where, copies, count, 1.0, 1.0, waits)

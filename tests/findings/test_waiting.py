@@ -19,7 +19,8 @@ from profiler_ext.findings.rules import (
     synchronisation,
 )
 from profiler_ext.records.analysis import Analysis
-from tests.findings.stepping import MS, US, Script, is_silent, judged, only, trained
+from tests.findings.stepping import CPU, MS, STREAM, US, Script, is_silent, judged, only, trained
+from tests.handmade import Mark
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -106,6 +107,45 @@ def test_a_short_copy_to_the_host_is_a_read_of_values_with_its_op() -> None:
     (long,) = launch_groups(facts_of(reading(to_host, 50)))
     # It stays, and nobody waits for it
     assert (long.kind, len(long.launches)) == (Kind.READS, 0) and long.saving_ns
+
+
+def copy(script: Script, name: str) -> None:
+    """Let the CPU copy pageable memory, in a call that lasts until the copy is over."""
+    begin_ns, start_ns = script.now_ns, max(script.free_ns, script.now_ns + 5 * US)
+    script.free_ns = start_ns + 2 * US
+    script.now_ns = script.free_ns + 5 * US
+    ids, span_ns = {"correlation": 10_000 + len(script.marks)}, script.now_ns - begin_ns
+    call = Mark("cudaMemcpyAsync", "cuda_runtime", CPU, begin_ns + US, span_ns - 2 * US, ids)
+    run = Mark(name, "gpu_memcpy", STREAM, start_ns, 2 * US, ids | {"device": 0, "stream": 7})
+    script.marks += [Mark("aten::copy_", "cpu_op", CPU, begin_ns, span_ns), call, run]
+
+
+def round_trip(*, launches: bool) -> Analysis:
+    """Steps in which the CPU copies a value, works on it, and copies what it made of it back."""
+    script = Script()
+    for _ in range(3):
+        batch(script, 20)
+        copy(script, "Memcpy DtoH (Device -> Pageable)")
+        script.work("numpy", 200 * US)
+        if launches:
+            batch(script, 2)
+        copy(script, "Memcpy HtoD (Pageable -> Device)")
+        batch(script, 20)
+        script.end_step()
+    return script.analysis()
+
+
+def test_what_is_copied_back_after_a_read_goes_with_it() -> None:
+    facts = facts_of(round_trip(launches=False))
+    assert facts.replay is not None
+    (reads,) = launch_groups(facts)
+    assert reads.kind is Kind.READS and reads.waits is not None
+    assert int(reads.waits.sum()) == len(reads.waits) == 6
+    apart = {each.kind: each.waits for each in launch_groups(facts_of(round_trip(launches=True)))}
+    assert {kind: int(np.sum(waits)) for kind, waits in apart.items()} == {
+        Kind.READS: 3,
+        Kind.COPIES: 3,
+    }
 
 
 def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unrecorded() -> None:

@@ -107,7 +107,9 @@ RULE = Rule(
     saving="Time of the usual step that the CPU spends in the calls of these copies after the "
     "device has finished all earlier work; before that a call delays nothing. Or, if that is more, "
     "how much shorter the step would be in a replay without the waits in these calls, which use "
-    "up the CPU's lead. An upper bound: a pinned copy takes time too.",
+    "up the CPU's lead. What copies back what the CPU made of a value that it read waits for "
+    "nothing else: that wait is part of `synchronisation`. An upper bound: a pinned copy takes "
+    "time too.",
     not_on_cpu="the launches ran on the CPU, where nothing is copied to a device",
     judge=_judge,
 )

@@ -14,6 +14,7 @@ from profiler_ext.findings.facts import (
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.groups import Kind, LaunchGroup, ops_of
 from profiler_ext.findings.launch_groups import (
+    copies_back,
     copies_to_host,
     launch_groups,
     lines_that_wait,
@@ -41,12 +42,13 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _step_with_and_without_waits(facts: Facts) -> tuple[int, int]:
-    """Return the usual step without recording, and the same without waits for values."""
+    """Return the usual step without recording, and the same without the waits of reads."""
     # Where the steps cannot be replayed nothing is saved.
     if facts.replay is None:
         return 0, 0
-    slowdown = facts.training.slowdown
-    without = replace(facts.replay.unchanged, waits=~facts.replay.waits.is_for_value)
+    slowdown, waits = facts.training.slowdown, facts.replay.waits
+    gone = waits.is_for_value | copies_back(facts, waits)
+    without = replace(facts.replay.unchanged, waits=~gone)
     with_ns, without_ns = (facts.replay.step_ns(slowdown, each) for each in (None, without))
     return max(with_ns, facts.busy_ns), max(without_ns, facts.busy_ns)
 
@@ -144,12 +146,14 @@ RULE = Rule(
     "replayed with and without the waits and the reads of values, short copies to the host "
     "included: the CPU is as fast as the steps before the recording show (1.45 times as fast as "
     "recorded, without them), and each "
-    "launch starts once the CPU has reached it and the device has finished those before it. Steps "
+    "launch starts once the CPU has reached it and the device has finished those before it, and "
+    "the microsecond or two that it takes from one kernel to the next of a queue. Steps "
     "are measured from one to the next on the device, because the CPU's lead varies. The gain is "
     "divided among the lines by the idle time that each one causes. Where the line loops over "
     "tensors and reads or copies each, what `python_loop` would save is added: one op does it all, "
     "and nothing is read in between. Waits in most rounds of a loop in a forward are part of "
-    "`python_loop`. Waits for a copy to the device are not included.",
+    "`python_loop`. Waits for a copy to the device are included where nothing else was launched "
+    "since the read: it copies back what the CPU made of the value.",
     not_on_cpu="the launches ran on the CPU, which waits for no device",
     judge=_judge,
 )
