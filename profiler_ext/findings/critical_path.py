@@ -243,7 +243,7 @@ class Replay:
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
         self._rows, self._start_ns = rows, start_ns[rows]
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
-        gap_ns, delay_ns = _gaps_and_delays(late_ns, pace.waited_ns[rows])
+        gap_ns, delay_ns = _gaps_and_delays(late_ns, pace.waited_ns[rows], pace.replayed[rows])
         self._busy_ns, self._gap_ns, self._ahead_ns = pace.busy_ns[rows], gap_ns, delay_ns - gap_ns
         self._waits = _waits(analysis, start_ns, copies)
         self._unslowed = _unslowed_spans(analysis, slowed)
@@ -376,18 +376,20 @@ class Replay:
         )
 
 
-def _gaps_and_delays(late_ns: Ints, waited_ns: Ints) -> tuple[Ints, Ints]:
+def _gaps_and_delays(late_ns: Ints, waited_ns: Ints, replayed: Rows) -> tuple[Ints, Ints]:
     """Return the device's own time before each launch, and the way of the launch to it.
 
     From the end of a kernel to the begin of one that is in the queue a device takes a microsecond
     or two. So it does before a launch that the CPU was late for, once the CPU is faster. How long
     a launch behind others took to the device is unknown. It was behind them if it was in the queue
-    for longer than a launch takes to a device that has nothing to do.
+    for longer than a launch takes to a device that has nothing to do. From one node of a CUDA graph
+    to the next it is unknown how long it takes without a recording: that is left out.
     """
     way_ns = _usual_ns(late_ns[late_ns < waited_ns], _QUEUED_NS)
     is_behind = (late_ns - waited_ns >= way_ns) & (waited_ns > 0) & (waited_ns < _QUEUED_NS)
-    gap_ns = np.minimum(waited_ns, _usual_ns(waited_ns[is_behind], 0))
-    gap_ns = np.where(is_behind, waited_ns, gap_ns)
+    is_behind &= ~replayed
+    usual_ns = np.where(replayed, 0, _usual_ns(waited_ns[is_behind], 0))
+    gap_ns = np.where(is_behind, waited_ns, np.minimum(waited_ns, usual_ns))
     return gap_ns, np.where(is_behind | (waited_ns == 0), 0, late_ns)
 
 
