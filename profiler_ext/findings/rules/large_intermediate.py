@@ -1,0 +1,191 @@
+"""The rule for tensors made by broadcasting, far larger than what they are made of and become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from profiler_ext.findings.autograd_nodes import with_backward
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.kineto.launch_shapes import launch_shapes
+from profiler_ext.records.events import Ints, flag_rows
+from profiler_ext.records.vocabulary import Phase, Scope
+
+# Of torch's kernels: threads of a block, and elements of each; ATen/native/cuda/CUDALoops.cuh
+_STRIDED = re.compile(r"\belementwise_kernel<(\d+), (\d+),")
+_FOUR_EACH = re.compile(r"\b(?:vectorized|unrolled)_elementwise_kernel<")  # or eight
+_BROADCASTS = re.compile(r"aten::(unsqueeze|expand|expand_as|broadcast_to)$")
+_REPEATS = re.compile(r"aten::(repeat|tile|repeat_interleave|expand)$")
+_REDUCES = re.compile(r"aten::(sum|mean|amax|amin|max|min|any|all|prod|argmax|argmin|\w*norm)$")
+_SUMS: Final = "aten::sum"
+_MUCH_LARGER: Final = 8
+_MIN_ELEMENTS: Final = 1 << 20
+_MIN_FRACTION: Final = 0.03
+# A kernel that takes so much less writes no eighth of the elements: it may move twice as fast
+_SHORTER: Final = 16
+_BEFORE: Final = 8  # launches before a function's that are looked at for large operands
+
+_REMEDY: Final = (
+    "another algorithm without it: a matrix product, torch.cdist, sort and searchsorted, "
+    "scatter_add; or torch.compile of the function, which keeps it in registers"
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    found: dict[tuple[str | None, str | None], list[Ints]] = {}
+    for run in _runs(facts):
+        place = facts.place(int(run[0]))
+        found.setdefault((place.file, place.function), []).append(run)
+    least_ns = _MIN_FRACTION * facts.training.step_ns
+    candidates = (_candidate(facts, np.concatenate(runs)) for runs in found.values())
+    return [each for each in candidates if each is not None and each.est_saving_ns >= least_ns]
+
+
+def elements_of(facts: Facts) -> Ints:
+    """Return how many elements each launch of torch's elementwise kernels computes, at least.
+
+    It is 0 of other kernels. The last block may be partly full.
+    """
+    return facts.analysis.derived.once("elements", lambda: _elements(facts))
+
+
+def _elements(facts: Facts) -> Ints:
+    launches = facts.launches
+    counts: Ints = np.zeros(len(launches), np.int64)
+    is_own = facts.named(lambda name: "elementwise_kernel<" in name)
+    rows = np.flatnonzero(is_own & launches.scope.where(Scope.EAGER))
+    shapes = launch_shapes(facts.analysis.recording.trace, launches.event[rows])
+    for at, row in enumerate(rows.tolist()):
+        blocks, threads = (_product(text) for text in (shapes.grid[at], shapes.block[at]))
+        strided = _STRIDED.search(launches.name[row])
+        if strided is not None:
+            counts[row] = blocks * int(strided[1]) * int(strided[2])
+        elif _FOUR_EACH.search(launches.name[row]) is not None:
+            counts[row] = blocks * threads * 4
+    return counts
+
+
+def _product(size: str) -> int:
+    return int(np.prod([int(each) for each in size.split("x")])) if size else 0
+
+
+def _runs(facts: Facts) -> Iterator[Ints]:
+    """Yield the launches from where a large tensor is made by broadcasting to its reduction."""
+    launches, counts = facts.launches, elements_of(facts)
+    is_own = launches.scope.where(Scope.EAGER)
+    is_own &= launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE, Phase.OTHER)
+    rows = np.flatnonzero(facts.in_steps(is_own & (facts.main_place >= 0)))
+    rows = rows[np.lexsort((launches.start_ns[rows], launches.stream.filled(-1)[rows]))]
+    places = facts.main_place[rows]
+    functions = [(each.file, each.function) for each in map(facts.place, rows.tolist())]
+    bounds = [at for at in range(1, len(rows)) if functions[at] != functions[at - 1]]
+    starts = [0, *bounds] if len(places) else []
+    for start, end in zip(starts, [*bounds, len(rows)], strict=False):
+        own = rows[start:end]
+        most = int(counts[own].max())
+        if most >= _MIN_ELEMENTS:
+            large = np.flatnonzero(2 * counts[own] >= most)  # some are counted as half
+            before = rows[max(start - _BEFORE, 0) : start + int(large[0])]
+            after = rows[start + int(large[-1]) + 1 :]
+            yield from _run(facts, own, large, (before, after))
+
+
+def _run(facts: Facts, own: Ints, large: Ints, around: tuple[Ints, Ints]) -> Iterator[Ints]:
+    """Yield those of a function's launches that make and read its largest tensor, if it is one."""
+    counts, duration_ns = elements_of(facts), facts.launches.duration_ns
+    first, most = int(own[large[0]]), int(counts[own].max())
+    before, after = around
+    ops = [facts.innermost_op(row) for row in own[large[0] :].tolist()]
+    reductions = [at for at, op in enumerate(ops) if _reduces(op)]
+    if int(large[-1] - large[0]) + 1 not in reductions or not _broadcasts(facts, first, before):
+        return
+    # What runs before it is no larger, or took too little to write as much
+    is_known = (counts[before] > 0) | facts.of_op(_reduces)[before]
+    is_short = duration_ns[before] * _SHORTER <= duration_ns[first]
+    if not np.where(is_known, counts[before] * _MUCH_LARGER <= most, is_short).all():
+        return
+    following = counts[after][counts[after] > 0]
+    if len(following) and int(following[0]) * _MUCH_LARGER <= most:
+        typical_ns = int(np.median(duration_ns[own[large]]))
+        reads = own[large[0] :][reductions]
+        reads = reads[duration_ns[reads] * _MUCH_LARGER >= typical_ns]
+        yield np.union1d(own[large], reads)
+
+
+def _reduces(op: str) -> bool:
+    return _REDUCES.match(op) is not None
+
+
+def _broadcasts(facts: Facts, launch: int, before: Ints) -> bool:
+    """Tell whether an operand gets another dimension, or is repeated, for a launch."""
+    if _REPEATS.match(facts.place(launch).aten_op or "") is not None:
+        return True
+    events, op = facts.analysis.recording.trace.events, facts.launches.op_event
+    if op[launch] is np.ma.masked:
+        return False
+    own = int(op[launch])
+    previous = op[before[-1:]].compressed()
+    since_ns = int(events.start_ns[previous[0]]) if len(previous) else 0
+    views = flag_rows(events.name, lambda name: _BROADCASTS.match(name) is not None)
+    views &= (events.thread == events.thread[own]) & (events.start_ns < events.start_ns[own])
+    return bool((views & (events.start_ns > since_ns)).any())
+
+
+def _candidate(facts: Facts, forward: Ints) -> Candidate | None:
+    counts, duration_ns = elements_of(facts), facts.launches.duration_ns
+    most, times_ns = int(counts[forward].max()), duration_ns[forward]
+    every = with_backward(facts, forward)
+    behind = np.setdiff1d(every, forward)
+    # Gradients of the small operands are as short as those
+    behind = behind[duration_ns[behind] * _MUCH_LARGER >= np.median(times_ns)]
+    if len(behind) and not facts.of_op(_SUMS.__eq__)[behind].any():
+        return None  # the gradient of what is broadcast is a sum
+    launches = np.union1d(forward, behind)
+    spent_ns = facts.median_per_step(launches, facts.critical_ns(launches))
+    # Fused, one loop still computes all elements
+    kept_ns = int(times_ns[counts[forward] > 0].min()) * (2 if len(behind) else 1)
+    return Candidate(
+        summary="a tensor far larger than its operands is made by broadcasting, to be reduced",
+        est_saving_ns=max(spent_ns - kept_ns, 0),
+        confidence=Confidence.ESTIMATED,
+        remedy=_REMEDY,
+        location=location_of(facts.place(facts.longest(forward))),
+        evidence=(
+            Figure("elements, about", most),
+            *count_and_time(facts, launches),
+            Figure("of them forward", facts.launches_per_step(forward)),
+            Figure("one pass over it takes", int(np.median(times_ns)), FigureUnit.NS),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="large_intermediate",
+    title="Tensors far larger than their operands and their results",
+    means="Eager lines of a function make a tensor by broadcasting (`x[:, None] - y[None]`, "
+    "`repeat`), work on all of it, and reduce it: eight times as many elements as what runs "
+    "before could have written, and as what is computed next. The numbers of elements are those of "
+    "torch's elementwise kernels, from their blocks. A product or a convolution before it is small "
+    "if it took a sixteenth of the first of these kernels. In training the gradient is summed, "
+    "because an operand was broadcast. Together they take 3% of a step or more.",
+    because="All differences of pairs, a comparison with each class, or a cube of all triplets is "
+    "written to memory and read again by each op, and so is its gradient, although operands and "
+    "result are small.",
+    remedy="An algorithm without it: `torch.cdist` or a matrix product for distances, a product "
+    "with a mask for masked sums, `sort` and `searchsorted` for the nearest of many, "
+    "`scatter_add` or `bincount` for a one-hot that is summed. Or `torch.compile` of the function, "
+    "whose kernel keeps the tensor in registers; or parts of it in a loop, where memory is short.",
+    saving="Time on the critical path of the kernels that write or read it, with their backward, "
+    "less one pass over it forward and one backward: a fused loop still computes all elements. "
+    "A recording does not tell when an operand was made longer ago than eight launches before the "
+    "function: an input of the step that is as large is not seen.",
+    not_on_cpu=ON_CPU,
+    judge=_judge,
+    takes_rest=True,
+)

@@ -1,0 +1,210 @@
+"""The rule for lines that only move data: join, reorder, repeat or copy whole tensors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from profiler_ext.findings.autograd_nodes import with_backward
+from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rules.dtype_conversion import is_conversion
+from profiler_ext.kineto import classify
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase, Scope
+
+_JOIN, _ORDER, _REPEAT, _COPY = "join", "order", "repeat", "copy"
+# What Python calls, by what it does; a pad fills and copies
+_KINDS: Final = {
+    _JOIN: "cat concat concatenate stack hstack vstack dstack column_stack pad constant_pad_nd",
+    _ORDER: "index_select gather take_along_dim take index flip roll",
+    _REPEAT: "repeat tile repeat_interleave expand",
+    _COPY: "clone contiguous",
+}
+_KIND: Final = {f"aten::{op}": kind for kind, ops in _KINDS.items() for op in ops.split()}
+_MOVING: Final = frozenset(
+    f"aten::{op}"
+    for op in ("copy_", "cat", "index_select", "gather", "index", "take", "flip", "roll")
+)
+_RETURNING: Final = _MOVING | {"aten::fill_", "aten::sum", "aten::zero_"}
+_POINTWISE = re.compile(
+    r"aten::(add|r?sub|mul|div|pow|where|eq|ne|lt|le|gt|ge|maximum|minimum|clamp\w*|masked_fill|"
+    r"exp|log|sqrt|rsqrt|abs|neg|sin|cos|tanh|sigmoid|relu|gelu|silu|square|lerp|addcmul|"
+    r"__\w+__|logical_\w+|bitwise_\w+|sum|mean|amax|amin|max|min|any|all|"
+    r"(native_)?(layer|group)_norm|_?(log_)?softmax)_?$"
+)
+_MULTIPLIES = re.compile(r"aten::(add|b|badd)?b?mm$")
+# What reads skip connections and features of layers before, which are joined once each
+_CONVOLVES = re.compile(r"conv|batch_norm")
+_MIN_FRACTION: Final = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why a movement is not needed, and what to do about it."""
+
+    summary: str
+    remedy: str
+
+
+_GROWS = _Reason(
+    "a tensor is copied whole each time that it grows",
+    "a buffer of the full length, allocated once, into which each call writes its part; or a "
+    "list that is joined once at the end",
+)
+_REORDERS = _Reason(
+    "tensors are copied whole to put them into another order",
+    "keep them as they are and reorder the indices by which they are read (or what is small); "
+    "rows that are equal need no order",
+)
+_JOINS = _Reason(
+    "tensors are joined only to be multiplied",
+    "multiply each part by its own columns of the weight and add the products, or write the parts "
+    "into one tensor where they are made",
+)
+_REPEATS = _Reason(
+    "a tensor is repeated in memory",
+    "broadcast in place of repeating (expand, shapes with ones), or einsum; what is equal for all "
+    "is computed once, before it is repeated",
+)
+_FUSES = _Reason(
+    "a line only moves data, which the next op reads",
+    "read the parts where they are (views, slices, an in-place write), or torch.compile of the "
+    "function, which reads through such an op",
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    launches = facts.launches
+    is_own = launches.scope.where(Scope.EAGER) & facts.of_op(_MOVING.__contains__)
+    is_own &= launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE, Phase.OTHER)
+    is_own &= facts.mainly(lambda place: place.aten_op in _KIND and place.line is not None)
+    is_own &= ~facts.named(lambda name: is_conversion(name) or _crosses(name))
+    rows = np.flatnonzero(facts.in_steps(is_own))
+    return tuple(_candidates(facts, rows))
+
+
+def _crosses(name: str) -> bool:
+    """Tell whether a copy is between the host and a device, or between devices."""
+    return classify.is_memory_work(name) and "DtoD" not in name
+
+
+def _candidates(facts: Facts, rows: Ints) -> Iterator[Candidate]:
+    least_ns = _MIN_FRACTION * facts.training.step_ns
+    for own in launches_by_line(facts, rows):
+        # Most lines take little: only those of the rest are looked at
+        if facts.median_per_step(own, facts.launches.duration_ns[own]) < least_ns / 2:
+            continue
+        reader = _reader(facts, own)
+        reason = _reason(facts.place(int(own[0])), facts.launches_per_step(own), reader)
+        if reason is None:
+            continue
+        candidate = _candidate(facts, own, reason, reader)
+        if candidate.est_saving_ns >= least_ns:
+            yield candidate
+
+
+def _reason(place: Place, times: int, reader: str) -> _Reason | None:
+    """Return why a line's movement is not needed; none where that is not known."""
+    kind, code = _KIND[place.aten_op or ""], place.code or ""
+    if _is_of_itself(code) and times > 1 and not _CONVOLVES.search(reader):
+        return {_JOIN: _GROWS, _ORDER: _REORDERS}.get(kind)
+    if kind == _COPY and reader.endswith("_"):
+        return None  # an op in place would write to what is copied
+    if kind == _REPEAT:
+        return _REPEATS
+    if kind == _JOIN and _MULTIPLIES.match(reader) is not None:
+        return _JOINS
+    return _FUSES if _POINTWISE.match(reader) is not None else None
+
+
+def _is_of_itself(code: str) -> bool:
+    """Tell whether a line assigns what it makes of the same names: ``x = cat((x, new))``."""
+    try:
+        statements = ast.parse(code.strip()).body
+    except SyntaxError:
+        return False
+    for each in statements:
+        if isinstance(each, ast.Assign):
+            targets = {ast.unparse(node) for target in each.targets for node in _leaves(target)}
+            return any(
+                ast.unparse(node) in targets
+                for node in ast.walk(each.value)
+                if isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
+            )
+    return False
+
+
+def _leaves(target: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(target, ast.Tuple | ast.List):
+        for each in target.elts:
+            yield from _leaves(each)
+    else:
+        yield target
+
+
+def _reader(facts: Facts, moves: Ints) -> str:
+    """Return the op that runs next after each movement of a line, if it is the same of all."""
+    launches = facts.launches
+    is_other = launches.scope.where(Scope.EAGER) & ~facts.of_op(_RETURNING.__contains__)
+    rows = np.flatnonzero(facts.in_steps(is_other | facts.of_op("aten::sum".__eq__)))
+    rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+    at = np.searchsorted(launches.start_ns[rows], launches.start_ns[moves])
+    ops = {facts.innermost_op(row) for row in np.append(rows, -1)[at].tolist() if row >= 0}
+    return ops.pop() if len(ops) == 1 else ""
+
+
+def _candidate(facts: Facts, moves: Ints, reason: _Reason, reader: str) -> Candidate:
+    place = facts.place(facts.longest(moves))
+    every = with_backward(facts, moves)
+    launches = every[facts.of_op(_RETURNING.__contains__)[every]]
+    if _KIND[place.aten_op or ""] == _ORDER:
+        launches = moves  # gradients are added by index wherever rows are read
+    time_ns = facts.median_per_step(launches, facts.critical_ns(launches))
+    return Candidate(
+        summary=reason.summary,
+        est_saving_ns=time_ns,
+        confidence=Confidence.UPPER_BOUND,
+        remedy=reason.remedy,
+        location=location_of(place),
+        evidence=(
+            *count_and_time(facts, launches),
+            Figure("op", place.aten_op or "", FigureUnit.TEXT),
+            *((Figure("what runs next", reader, FigureUnit.TEXT),) if reader else ()),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="moved_data",
+    title="Lines that only move data",
+    means="An eager line joins tensors (`cat`, `stack`, `pad`), puts them into another order "
+    "(`index_select`, `gather`, `x[index]`, `flip`, `roll`), repeats them or copies them (`clone`, "
+    "`contiguous`), for 3% of a step or more, and no more special rule says it. It is reported "
+    "where something tells that it need not: the line assigns what it makes of the same names, "
+    "several times a step (a cache that grows or is reordered); what runs next of a join is a "
+    "matrix product; a tensor is repeated; or what runs next is pointwise or a reduction, which "
+    "could read the parts where they are.",
+    because="Such an op computes nothing. It reads all of a tensor, writes it elsewhere, and the "
+    "next op reads it once more.",
+    remedy="Of a cache, one buffer of the full length that is written in place; the indices "
+    "reordered in place of the rows. Of a join before a linear layer, a product of each part with "
+    "its columns of the weight. Broadcasting (`expand`, `einsum`) in place of `repeat`. Views and "
+    "slices in place of copies; or `torch.compile` of the function, which reads through "
+    "these ops.",
+    saving="Time on the critical path of the copies and, but for reads by an index, of their "
+    "backward. An upper bound: an op that reads strided parts may be slower, and a step that "
+    "has lost much device time may wait for the CPU. What reads the copy is not recorded, only "
+    "what runs next.",
+    not_on_cpu=ON_CPU,
+    judge=_judge,
+    takes_rest=True,
+)
