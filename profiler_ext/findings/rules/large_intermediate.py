@@ -31,8 +31,8 @@ _SHORTER: Final = 16
 _BEFORE: Final = 8  # launches before a function's that are looked at for large operands
 
 _REMEDY: Final = (
-    "another algorithm without it: a matrix product, torch.cdist, sort and searchsorted, "
-    "scatter_add; or torch.compile of the function, which keeps it in registers"
+    "a product, cdist, sort or scatter_add in its place; or torch.compile of the function, which "
+    "keeps it in registers"
 )
 
 
@@ -147,8 +147,8 @@ def _candidate(facts: Facts, forward: Ints) -> Candidate | None:
         return None  # the gradient of what is broadcast is a sum
     launches = np.union1d(forward, behind)
     spent_ns = facts.median_per_step(launches, facts.critical_ns(launches))
-    # Fused, one loop still computes all elements
-    kept_ns = int(times_ns[counts[forward] > 0].min()) * (2 if len(behind) else 1)
+    # Fused, one loop forward and one backward compute all elements, and write none
+    kept_ns = int(times_ns[counts[forward] > 0].min()) * (2 if len(behind) else 1) // 2
     return Candidate(
         summary="a tensor far larger than its operands is made by broadcasting, to be reduced",
         est_saving_ns=max(spent_ns - kept_ns, 0),
@@ -182,7 +182,8 @@ RULE = Rule(
     "`scatter_add` or `bincount` for a one-hot that is summed. Or `torch.compile` of the function, "
     "whose kernel keeps the tensor in registers; or parts of it in a loop, where memory is short.",
     saving="Time on the critical path of the kernels that write or read it, with their backward, "
-    "less one pass over it forward and one backward: a fused loop still computes all elements. "
+    "less half of one pass over it forward and half of one backward: a fused loop still computes "
+    "all elements, but writes none. "
     "A recording does not tell when an operand was made longer ago than eight launches before the "
     "function: an input of the step that is as large is not seen.",
     not_on_cpu=ON_CPU,

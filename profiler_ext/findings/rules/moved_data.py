@@ -20,20 +20,22 @@ from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
-_JOIN, _ORDER, _REPEAT, _COPY = "join", "order", "repeat", "copy"
+_JOIN, _ORDER, _REPEAT, _COPY, _OPERAND = "join", "order", "repeat", "copy", "operand"
 # What Python calls, by what it does; a pad fills and copies
 _KINDS: Final = {
     _JOIN: "cat concat concatenate stack hstack vstack dstack column_stack pad constant_pad_nd",
     _ORDER: "index_select gather take_along_dim take index flip roll",
     _REPEAT: "repeat tile repeat_interleave expand",
     _COPY: "clone contiguous",
+    _OPERAND: "matmul linear einsum tensordot inner bmm",
 }
 _KIND: Final = {f"aten::{op}": kind for kind, ops in _KINDS.items() for op in ops.split()}
 _MOVING: Final = frozenset(
     f"aten::{op}"
     for op in ("copy_", "cat", "index_select", "gather", "index", "take", "flip", "roll")
 )
-_RETURNING: Final = _MOVING | {"aten::fill_", "aten::sum", "aten::zero_"}
+# The sum of a repeated tensor's gradients remains, where it is broadcast
+_RETURNING: Final = _MOVING | {"aten::fill_", "aten::zero_"}
 _POINTWISE = re.compile(
     r"aten::(add|r?sub|mul|div|pow|where|eq|ne|lt|le|gt|ge|maximum|minimum|clamp\w*|masked_fill|"
     r"exp|log|sqrt|rsqrt|abs|neg|sin|cos|tanh|sigmoid|relu|gelu|silu|square|lerp|addcmul|"
@@ -56,28 +58,33 @@ class _Reason:
 
 _GROWS = _Reason(
     "a tensor is copied whole each time that it grows",
-    "a buffer of the full length, allocated once, into which each call writes its part; or a "
-    "list that is joined once at the end",
+    "a buffer allocated once; each call writes its part into it. Or a list that is joined once at "
+    "the end",
 )
 _REORDERS = _Reason(
     "tensors are copied whole to put them into another order",
-    "keep them as they are and reorder the indices by which they are read (or what is small); "
-    "rows that are equal need no order",
+    "keep them in place; reorder the indices by which they are read, or only what is small; rows "
+    "that are equal need no order",
 )
 _JOINS = _Reason(
     "tensors are joined only to be multiplied",
-    "multiply each part by its own columns of the weight and add the products, or write the parts "
-    "into one tensor where they are made",
+    "a product of each part; each with its own columns of the weight, and the products added. Or "
+    "write the parts into one tensor where they are made",
 )
 _REPEATS = _Reason(
     "a tensor is repeated in memory",
-    "broadcast in place of repeating (expand, shapes with ones), or einsum; what is equal for all "
+    "broadcast in place of repeating; expand, shapes with ones, or einsum. What is equal for all "
     "is computed once, before it is repeated",
+)
+_COPIES_OPERAND = _Reason(
+    "a product copies an operand first, which is broadcast or not in order",
+    "einsum, or bmm over the operand's own batch; or the operand made contiguous once, where it "
+    "is made",
 )
 _FUSES = _Reason(
     "a line only moves data, which the next op reads",
-    "read the parts where they are (views, slices, an in-place write), or torch.compile of the "
-    "function, which reads through such an op",
+    "read the parts where they are; by views, slices, or a write in place. Or torch.compile of "
+    "the function, which reads through such an op",
 )
 
 
@@ -118,8 +125,8 @@ def _reason(place: Place, times: int, reader: str) -> _Reason | None:
         return {_JOIN: _GROWS, _ORDER: _REORDERS}.get(kind)
     if kind == _COPY and reader.endswith("_"):
         return None  # an op in place would write to what is copied
-    if kind == _REPEAT:
-        return _REPEATS
+    if kind in (_REPEAT, _OPERAND):
+        return _REPEATS if kind == _REPEAT else _COPIES_OPERAND
     if kind == _JOIN and _MULTIPLIES.match(reader) is not None:
         return _JOINS
     return _FUSES if _POINTWISE.match(reader) is not None else None
@@ -154,7 +161,7 @@ def _reader(facts: Facts, moves: Ints) -> str:
     """Return the op that runs next after each movement of a line, if it is the same of all."""
     launches = facts.launches
     is_other = launches.scope.where(Scope.EAGER) & ~facts.of_op(_RETURNING.__contains__)
-    rows = np.flatnonzero(facts.in_steps(is_other | facts.of_op("aten::sum".__eq__)))
+    rows = np.flatnonzero(facts.in_steps(is_other))
     rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
     at = np.searchsorted(launches.start_ns[rows], launches.start_ns[moves])
     ops = {facts.innermost_op(row) for row in np.append(rows, -1)[at].tolist() if row >= 0}
@@ -191,8 +198,8 @@ RULE = Rule(
     "`contiguous`), for 3% of a step or more, and no more special rule says it. It is reported "
     "where something tells that it need not: the line assigns what it makes of the same names, "
     "several times a step (a cache that grows or is reordered); what runs next of a join is a "
-    "matrix product; a tensor is repeated; or what runs next is pointwise or a reduction, which "
-    "could read the parts where they are.",
+    "matrix product; a tensor is repeated, or copied by `matmul` itself to multiply it; or what "
+    "runs next is pointwise or a reduction, which could read the parts where they are.",
     because="Such an op computes nothing. It reads all of a tensor, writes it elsewhere, and the "
     "next op reads it once more.",
     remedy="Of a cache, one buffer of the full length that is written in place; the indices "

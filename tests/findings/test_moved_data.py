@@ -1,0 +1,177 @@
+"""Lines that only move data, and tensors far larger than what they are made of and become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings.ranking import judge
+from profiler_ext.findings.rules import growing_cache, large_intermediate, moved_data, uncompiled
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Phase
+from tests.findings.stepping import (
+    ELEMENTWISE,
+    US,
+    Script,
+    at,
+    forward,
+    is_silent,
+    made,
+    only,
+    placed,
+)
+from tests.findings.test_autograd_nodes import ENGINE, GEMM, STEPS, Steps
+
+STRIDED = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl>"
+REDUCES = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>"
+GATHERS = "void at::native::vectorized_gather_kernel<16, long>"
+JOINS = "void at::native::CatArrayBatchedCopy<OpaqueType<4u>>"
+LARGE, SMALL = [4096, 1, 1], [64, 1, 1]
+
+
+def moved(
+    op: str, code: str, *readers: str, inner: str = "", kernel: str = JOINS, count: int = 4
+) -> Analysis:
+    """Steps with a line that moves data several times, and what runs after each."""
+    inner = inner or op
+    others = {each: at(9, code="y = self.out(x)") for each in readers}
+    launches = (forward(inner, kernel), *(forward(each) for each in readers))
+    return made(*launches, count=count, **{inner: at(3, op, code=code)}, **others)
+
+
+def test_caches_that_are_reordered_whole_are_moved_data():
+    code = "kv = [k.index_select(0, i) for k in kv]"
+    found = only(moved_data.RULE, moved("index_select", code, kernel=GATHERS))
+    assert found.est_saving_ns == 4 * 300 * US
+    assert (found.location.line, found.evidence[2].value) == (3, "aten::index_select")
+    assert "another order" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("op", "code", "reader", "words", "inner"),
+    [
+        ("cat", "x = torch.cat((x, new), 1)", "mm", "grows", ""),
+        ("cat", "both = torch.cat((left, right), 1)", "addmm", "multiplied", ""),
+        ("cat", "both = torch.cat((left, right), 1)", "mul", "next op reads", ""),
+        ("matmul", "y = self.weight @ x[..., None]", "bmm", "operand", "copy_"),
+        ("repeat_interleave", "k = heads.repeat_interleave(4, 1)", "bmm", "repeated", "copy_"),
+        ("roll", "shifted = torch.roll(x, (1, 1), (1, 2))", "add", "next op reads", ""),
+    ],
+)
+def test_what_runs_next_or_the_line_itself_tells_why(
+    op: str, code: str, reader: str, words: str, inner: str
+):
+    assert words in only(moved_data.RULE, moved(op, code, reader, inner=inner)).summary
+
+
+@pytest.mark.parametrize(
+    "analysis",
+    [
+        moved("cat", "x = torch.cat((x, skip), 1)", "cudnn_convolution"),
+        moved("index", "own = x[order]", "mm"),
+        moved("clone", "y = x.clone()", "mul_"),
+        moved("cat", "y = torch.cat((a, b))", *["mm"] * 60, count=1),
+        moved("index_select", "own = x.index_select(0, rows)"),
+    ],
+    ids=["a_skip_connection", "sorted_rows", "written_in_place", "little", "no_reader"],
+)
+def test_what_may_be_needed_is_not_reported(analysis: Analysis):
+    assert is_silent(moved_data.RULE, analysis)
+
+
+def test_a_special_rule_has_a_line_first_and_the_most_general_one_gets_the_rest():
+    analysis = moved("cat", "k = torch.cat((k, new), 2)", "mul")
+    own, rest = judge(analysis, (uncompiled.RULE, moved_data.RULE)).ranked
+    assert (own.rule, own.est_saving_ns, own.location.line) == ("moved_data", 4 * 300 * US, 3)
+    assert rest.rule == "uncompiled"
+    assert rest.est_saving_ns <= 4 * 300 * US  # of the multiplications alone
+
+
+def test_a_special_rule_has_a_line_before_it():
+    code = "k = torch.cat((k, new), 2)"
+    long = Script()
+    for _ in range(3):
+        for _ in range(4):
+            long.launch(JOINS, 900 * US, op="aten::cat")
+            long.launch(ELEMENTWISE, 100 * US, op="aten::mul")
+        long.wait()
+        long.end_step()
+    analysis = placed(long.analysis(), cat=at(3, "cat", code=code), mul=at(9))
+    (found,) = judge(analysis, (moved_data.RULE, growing_cache.RULE)).ranked
+    assert found.rule == "growing_cache"
+
+
+@dataclass(frozen=True)
+class Cube:
+    """What a function does that makes differences of all pairs."""
+
+    broadcasts: bool = True
+    producer_us: int = 10
+    following: tuple[int, ...] = tuple(SMALL)
+    reduces: bool = True
+    learns: bool = False
+    sums: bool = True
+
+    def analysis(self) -> Analysis:
+        steps = Steps()
+        for step in range(STEPS):
+            steps.launch("mm", Phase.FORWARD, GEMM, self.producer_us)
+            if self.broadcasts:
+                with steps.within("aten::unsqueeze"):
+                    pass
+            with steps.within("aten::subtract", 10 * step):
+                steps.launch("sub", Phase.FORWARD, STRIDED, grid=LARGE, block=[128, 1, 1])
+            steps.launch("pow", Phase.FORWARD, ELEMENTWISE, grid=LARGE, block=[128, 1, 1])
+            if self.reduces:
+                steps.launch("sum", Phase.FORWARD, REDUCES)
+            steps.launch("sqrt", Phase.FORWARD, us=5, grid=self.following, block=[128, 1, 1])
+            with steps.within("aten::loss", 10 * step + 1):
+                pass
+            if self.learns:
+                with steps.within(ENGINE + "SubBackward0", 10 * step):
+                    steps.launch("neg", Phase.BACKWARD, STRIDED)
+                    if self.sums:
+                        steps.launch("sum_back", Phase.BACKWARD, REDUCES)
+            steps.end_step()
+        behind = {"phase": Phase.BACKWARD}
+        names = {"mm": 2, "subtract": 3, "pow": 4, "sum": 5, "sqrt": 6}
+        places = {name: at(line, name, function="distances") for name, line in names.items()}
+        return steps.analysis(
+            **places, neg=at(3, "subtract") | behind, sum_back=at(3, "subtract") | behind
+        )
+
+
+def test_differences_of_all_pairs_are_a_large_intermediate():
+    found = only(large_intermediate.RULE, Cube().analysis())
+    # Half of one pass of three is left: a fused loop computes all elements, and writes none
+    assert found.est_saving_ns == pytest.approx(750 * US, rel=0.01)
+    assert (found.location.line, found.evidence[0].value) == (3, 4096 * 128 * 4)
+
+
+def test_the_backward_of_a_large_intermediate_counts_where_it_sums_the_gradient():
+    found = only(large_intermediate.RULE, Cube(learns=True).analysis())
+    # Five kernels less half a pass forward and half a pass backward
+    assert found.est_saving_ns == pytest.approx(1200 * US, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "cube",
+    [
+        Cube(broadcasts=False),
+        Cube(producer_us=200),
+        Cube(following=tuple(LARGE)),
+        Cube(reduces=False),
+        Cube(learns=True, sums=False),
+    ],
+    ids=["same_sizes", "large_operand", "large_result", "not_reduced", "operand_of_that_size"],
+)
+def test_what_is_made_of_large_tensors_or_stays_large_is_none(cube: Cube):
+    assert is_silent(large_intermediate.RULE, cube.analysis())
+
+
+def test_the_elements_of_a_kernel_are_its_blocks_times_what_each_computes():
+    analysis = Cube().analysis()
+    counts = large_intermediate.elements_of(facts_of(analysis))
+    assert counts[:5].tolist() == [0, 4096 * 512, 4096 * 512, 0, 64 * 512]
