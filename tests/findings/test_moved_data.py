@@ -56,6 +56,8 @@ def test_caches_that_are_reordered_whole_are_moved_data():
         ("cat", "both = torch.cat((left, right), 1)", "addmm", "multiplied", ""),
         ("cat", "both = torch.cat((left, right), 1)", "mul", "next op reads", ""),
         ("matmul", "y = self.weight @ x[..., None]", "bmm", "operand", "copy_"),
+        ("reshape", "k = k[:, None].expand(b, 4, n, d).reshape(b, -1)", "bmm", "repeated", "copy_"),
+        ("cat", "self.queue = torch.cat((new, self.queue[8:]))", "bmm", "grows", ""),
         ("repeat_interleave", "k = heads.repeat_interleave(4, 1)", "bmm", "repeated", "copy_"),
         ("roll", "shifted = torch.roll(x, (1, 1), (1, 2))", "add", "next op reads", ""),
     ],
@@ -71,11 +73,19 @@ def test_what_runs_next_or_the_line_itself_tells_why(
     [
         moved("cat", "x = torch.cat((x, skip), 1)", "cudnn_convolution"),
         moved("index", "own = x[order]", "mm"),
+        moved("reshape", "y = y.transpose(1, 2).reshape(b, n, -1)", "mul", inner="copy_"),
         moved("clone", "y = x.clone()", "mul_"),
         moved("cat", "y = torch.cat((a, b))", *["mm"] * 60, count=1),
         moved("index_select", "own = x.index_select(0, rows)"),
     ],
-    ids=["a_skip_connection", "sorted_rows", "written_in_place", "little", "no_reader"],
+    ids=[
+        "a_skip_connection",
+        "sorted_rows",
+        "other_sizes",
+        "written_in_place",
+        "little",
+        "no_reader",
+    ],
 )
 def test_what_may_be_needed_is_not_reported(analysis: Analysis):
     assert is_silent(moved_data.RULE, analysis)
@@ -103,6 +113,33 @@ def test_a_special_rule_has_a_line_before_it():
     assert found.rule == "growing_cache"
 
 
+def gradients(*, count: int = 4, sums: int = 3) -> Analysis:
+    """Steps whose backward fills a whole gradient for each part of a tensor, and adds them."""
+    steps = Steps()
+    for _ in range(STEPS):
+        steps.launch("mul", Phase.FORWARD)
+        for at_part in range(count):
+            with steps.within("aten::select_backward"):
+                steps.launch("fill_", Phase.BACKWARD)
+                steps.launch("copy_", Phase.BACKWARD)
+            if at_part < sums:
+                steps.launch("add_", Phase.GRADIENT_ACCUMULATION)
+        steps.end_step()
+    own = at(7, "select_backward", Phase.BACKWARD, code="y = x[:, i] * w")
+    sum_of = at(7, "add_", Phase.GRADIENT_ACCUMULATION)
+    return steps.analysis(mul=at(7, "mul"), select_backward=own, add_=sum_of)
+
+
+def test_gradients_of_parts_cost_their_zeros_and_half_of_their_sums():
+    found = only(moved_data.RULE, gradients())
+    assert found.est_saving_ns == pytest.approx((4 + 1.5) * 300 * US, rel=0.01)
+    assert (found.location.line, found.remedy[:8]) == (7, "x.unbind")
+
+
+def test_the_gradient_of_one_part_alone_has_to_be_filled():
+    assert is_silent(moved_data.RULE, gradients(count=1, sums=0))
+
+
 @dataclass(frozen=True)
 class Cube:
     """What a function does that makes differences of all pairs."""
@@ -125,7 +162,7 @@ class Cube:
                 steps.launch("sub", Phase.FORWARD, STRIDED, grid=LARGE, block=[128, 1, 1])
             steps.launch("pow", Phase.FORWARD, ELEMENTWISE, grid=LARGE, block=[128, 1, 1])
             if self.reduces:
-                steps.launch("sum", Phase.FORWARD, REDUCES)
+                steps.launch("amin", Phase.FORWARD, REDUCES)
             steps.launch("sqrt", Phase.FORWARD, us=5, grid=self.following, block=[128, 1, 1])
             with steps.within("aten::loss", 10 * step + 1):
                 pass
@@ -133,13 +170,13 @@ class Cube:
                 with steps.within(ENGINE + "SubBackward0", 10 * step):
                     steps.launch("neg", Phase.BACKWARD, STRIDED)
                     if self.sums:
-                        steps.launch("sum_back", Phase.BACKWARD, REDUCES)
+                        steps.launch("sum", Phase.BACKWARD, REDUCES)
             steps.end_step()
         behind = {"phase": Phase.BACKWARD}
-        names = {"mm": 2, "subtract": 3, "pow": 4, "sum": 5, "sqrt": 6}
+        names = {"mm": 2, "subtract": 3, "pow": 4, "amin": 5, "sqrt": 6}
         places = {name: at(line, name, function="distances") for name, line in names.items()}
         return steps.analysis(
-            **places, neg=at(3, "subtract") | behind, sum_back=at(3, "subtract") | behind
+            **places, neg=at(3, "subtract") | behind, sum=at(3, "subtract") | behind
         )
 
 

@@ -11,7 +11,13 @@ from typing import Final
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import with_backward
-from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
+from profiler_ext.findings.facts import (
+    CannotJudge,
+    Facts,
+    launches_by_function,
+    launches_by_line,
+    location_of,
+)
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
@@ -26,7 +32,7 @@ _KINDS: Final = {
     _JOIN: "cat concat concatenate stack hstack vstack dstack column_stack pad constant_pad_nd",
     _ORDER: "index_select gather take_along_dim take index flip roll",
     _REPEAT: "repeat tile repeat_interleave expand",
-    _COPY: "clone contiguous",
+    _COPY: "clone contiguous reshape flatten",
     _OPERAND: "matmul linear einsum tensordot inner bmm",
 }
 _KIND: Final = {f"aten::{op}": kind for kind, ops in _KINDS.items() for op in ops.split()}
@@ -42,6 +48,13 @@ _POINTWISE = re.compile(
     r"__\w+__|logical_\w+|bitwise_\w+|sum|mean|amax|amin|max|min|any|all|"
     r"(native_)?(layer|group)_norm|_?(log_)?softmax)_?$"
 )
+_EXPANDS = re.compile(r"\.(expand|expand_as|broadcast_to|repeat)\(")
+_RESHAPES: Final = frozenset({"aten::reshape", "aten::flatten"})
+_KEEPS = re.compile(r"self\.[\w.]+\s*=[^=]")
+_PARTS: Final = frozenset({"aten::select_backward", "aten::slice_backward"})
+_FILLS = "aten::fill_"
+_ADDS: Final = frozenset({"aten::add", "aten::add_"})
+_HALF = 0.5
 _MULTIPLIES = re.compile(r"aten::(add|b|badd)?b?mm$")
 # What reads skip connections and features of layers before, which are joined once each
 _CONVOLVES = re.compile(r"conv|batch_norm")
@@ -95,7 +108,44 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     is_own &= facts.mainly(lambda place: place.aten_op in _KIND and place.line is not None)
     is_own &= ~facts.named(lambda name: is_conversion(name) or _crosses(name))
     rows = np.flatnonzero(facts.in_steps(is_own))
-    return tuple(_candidates(facts, rows))
+    return (*_candidates(facts, rows), *_gradients_of_parts(facts))
+
+
+def _gradients_of_parts(facts: Facts) -> Iterator[Candidate]:
+    """Yield the gradients of parts of a tensor that are each written as large as all of it."""
+    launches = facts.launches
+    is_part = facts.mainly(lambda place: place.aten_op in _PARTS) & facts.of_op(_FILLS.__eq__)
+    is_part &= launches.phase.where(Phase.BACKWARD) & launches.scope.where(Scope.EAGER)
+    is_sum = launches.phase.where(Phase.GRADIENT_ACCUMULATION) & facts.of_op(_ADDS.__contains__)
+    sums = dict(launches_by_function(facts, np.flatnonzero(facts.in_steps(is_sum))))
+    for function, fills in launches_by_function(facts, np.flatnonzero(facts.in_steps(is_part))):
+        lines = {facts.place(row).line for row in fills.tolist()}
+        every = sums.get(function, fills[:0])
+        adds = every[np.array([facts.place(row).line in lines for row in every.tolist()], np.bool_)]
+        # Without sums there is one part of each tensor, whose rest has to be zero
+        if len(adds) * 4 < len(fills) or not len(adds):
+            continue
+        rows = np.concatenate([fills, adds])
+        gone = np.where(np.arange(len(rows)) < len(fills), 1.0, _HALF)
+        saved_ns = facts.median_per_step(rows, facts.critical_ns(rows, gone))
+        if saved_ns >= _MIN_FRACTION * facts.training.step_ns:
+            yield _of_parts(facts, fills, adds, saved_ns)
+
+
+def _of_parts(facts: Facts, fills: Ints, adds: Ints, saved_ns: int) -> Candidate:
+    add_ns = facts.median_per_step(adds, facts.launches.duration_ns[adds])
+    return Candidate(
+        summary="gradients of parts of a tensor are each written as large as all of it, and added",
+        est_saving_ns=saved_ns,
+        confidence=Confidence.ESTIMATED,
+        remedy=(
+            "x.unbind(dim), split or chunk once in place of x[..., i]; one kernel joins their "
+            "gradients"
+        ),
+        location=location_of(facts.place(facts.longest(fills))),
+        evidence=(*count_and_time(facts, fills), Figure("sums take", add_ns, FigureUnit.NS)),
+        launches=np.union1d(fills, adds),
+    )
 
 
 def _crosses(name: str) -> bool:
@@ -121,12 +171,17 @@ def _candidates(facts: Facts, rows: Ints) -> Iterator[Candidate]:
 def _reason(place: Place, times: int, reader: str) -> _Reason | None:
     """Return why a line's movement is not needed; none where that is not known."""
     kind, code = _KIND[place.aten_op or ""], place.code or ""
-    if _is_of_itself(code) and times > 1 and not _CONVOLVES.search(reader):
-        return {_JOIN: _GROWS, _ORDER: _REORDERS}.get(kind)
-    if kind == _COPY and reader.endswith("_"):
-        return None  # an op in place would write to what is copied
+    again = {_JOIN: _GROWS, _ORDER: _REORDERS}.get(kind)
+    # What an object keeps is there in the next step
+    is_kept = times > 1 or _KEEPS.match(code) is not None
+    if again is not None and is_kept and _is_of_itself(code) and not _CONVOLVES.search(reader):
+        return again
     if kind in (_REPEAT, _OPERAND):
         return _REPEATS if kind == _REPEAT else _COPIES_OPERAND
+    if kind == _COPY and _EXPANDS.search(code) is not None:
+        return _REPEATS
+    if kind == _COPY and (place.aten_op in _RESHAPES or reader.endswith("_")):
+        return None  # it is for other sizes, or for an op that writes in place
     if kind == _JOIN and _MULTIPLIES.match(reader) is not None:
         return _JOINS
     return _FUSES if _POINTWISE.match(reader) is not None else None
@@ -199,18 +254,21 @@ RULE = Rule(
     "where something tells that it need not: the line assigns what it makes of the same names, "
     "several times a step (a cache that grows or is reordered); what runs next of a join is a "
     "matrix product; a tensor is repeated, or copied by `matmul` itself to multiply it; or what "
-    "runs next is pointwise or a reduction, which could read the parts where they are.",
+    "runs next is pointwise or a reduction, which could read the parts where they are. Or the "
+    "backward of several `x[..., i]` of one tensor fills a tensor of its size with zeros for each, "
+    "and adds these.",
     because="Such an op computes nothing. It reads all of a tensor, writes it elsewhere, and the "
-    "next op reads it once more.",
+    "next op reads it once more. The gradient of a part of a tensor is as large as all of it.",
     remedy="Of a cache, one buffer of the full length that is written in place; the indices "
     "reordered in place of the rows. Of a join before a linear layer, a product of each part with "
     "its columns of the weight. Broadcasting (`expand`, `einsum`) in place of `repeat`. Views and "
     "slices in place of copies; or `torch.compile` of the function, which reads through "
-    "these ops.",
+    "these ops. `x.unbind(dim)`, `split` or `chunk` in place of several `x[..., i]`: their "
+    "backward joins all parts at once.",
     saving="Time on the critical path of the copies and, but for reads by an index, of their "
-    "backward. An upper bound: an op that reads strided parts may be slower, and a step that "
-    "has lost much device time may wait for the CPU. What reads the copy is not recorded, only "
-    "what runs next.",
+    "backward. An upper bound: an op that reads strided parts may be slower, and a step that has "
+    "lost much device time may wait for the CPU. What reads the copy is not recorded, only what "
+    "runs next. Of gradients of parts the zeros, and half of the sums.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     takes_rest=True,
