@@ -113,7 +113,7 @@ def test_a_special_rule_has_a_line_before_it():
     assert found.rule == "growing_cache"
 
 
-def gradients(*, count: int = 4, sums: int = 3) -> Analysis:
+def gradients(*, count: int = 4, sums: int = 3, sum_us: int = 300) -> Analysis:
     """Steps whose backward fills a whole gradient for each part of a tensor, and adds them."""
     steps = Steps()
     for _ in range(STEPS):
@@ -123,7 +123,7 @@ def gradients(*, count: int = 4, sums: int = 3) -> Analysis:
                 steps.launch("fill_", Phase.BACKWARD)
                 steps.launch("copy_", Phase.BACKWARD)
             if at_part < sums:
-                steps.launch("add_", Phase.GRADIENT_ACCUMULATION)
+                steps.launch("add_", Phase.GRADIENT_ACCUMULATION, us=sum_us)
         steps.end_step()
     own = at(7, "select_backward", Phase.BACKWARD, code="y = x[:, i] * w")
     sum_of = at(7, "add_", Phase.GRADIENT_ACCUMULATION)
@@ -138,6 +138,10 @@ def test_gradients_of_parts_cost_their_zeros_and_half_of_their_sums():
 
 def test_the_gradient_of_one_part_alone_has_to_be_filled():
     assert is_silent(moved_data.RULE, gradients(count=1, sums=0))
+
+
+def test_sums_of_other_sizes_are_not_those_of_parts():
+    assert is_silent(moved_data.RULE, gradients(sum_us=3000))
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ _PARTS: Final = frozenset({"aten::select_backward", "aten::slice_backward"})
 _FILLS = "aten::fill_"
 _ADDS: Final = frozenset({"aten::add", "aten::add_"})
 _HALF = 0.5
+_OF_A_FILL: Final = 4
 _MULTIPLIES = re.compile(r"aten::(add|b|badd)?b?mm$")
 # What reads skip connections and features of layers before, which are joined once each
 _CONVOLVES = re.compile(r"conv|batch_norm")
@@ -122,8 +123,10 @@ def _gradients_of_parts(facts: Facts) -> Iterator[Candidate]:
         lines = {facts.place(row).line for row in fills.tolist()}
         every = sums.get(function, fills[:0])
         adds = every[np.array([facts.place(row).line in lines for row in every.tolist()], np.bool_)]
+        # Of one size, a sum reads two and writes one; others are of other tensors
+        adds = adds[launches.duration_ns[adds] <= _OF_A_FILL * launches.duration_ns[fills].max()]
         # Without sums there is one part of each tensor, whose rest has to be zero
-        if len(adds) * 4 < len(fills) or not len(adds):
+        if not len(adds) or not len(adds) <= len(fills) <= 4 * len(adds):
             continue
         rows = np.concatenate([fills, adds])
         gone = np.where(np.arange(len(rows)) < len(fills), 1.0, _HALF)
