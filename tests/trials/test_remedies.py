@@ -47,7 +47,7 @@ def test_the_recommendations_that_no_remedy_is_tried_for_are_these():
         *("misaligned_matmul", "recomputed_prefix", "synchronisation", "uncached"),
         *("unlike_siblings", "unpaid_tuning"),
         *("broadcast_matmul", "few_blocks", "grouped_convolution", "norm_in_float32"),
-        *("row_products", "slow_op"),
+        *("row_products", "slow_op", "moved_data", "large_intermediate"),
     }
 
 

@@ -188,5 +188,5 @@ RULE = Rule(
     "function: an input of the step that is as large is not seen.",
     not_on_cpu=ON_CPU,
     judge=_judge,
-    takes_rest=True,
+    after_special=True,
 )

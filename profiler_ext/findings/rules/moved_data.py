@@ -274,5 +274,5 @@ RULE = Rule(
     "runs next. Of gradients of parts the zeros, and half of the sums.",
     not_on_cpu=ON_CPU,
     judge=_judge,
-    takes_rest=True,
+    after_special=True,
 )
