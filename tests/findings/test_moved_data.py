@@ -77,6 +77,7 @@ def test_what_runs_next_or_the_line_itself_tells_why(
         moved("clone", "y = x.clone()", "mul_"),
         moved("cat", "y = torch.cat((a, b))", *["mm"] * 60, count=1),
         moved("index_select", "own = x.index_select(0, rows)"),
+        moved("index_select", "x = x + y.index_select(0, rows)"),
     ],
     ids=[
         "a_skip_connection",
@@ -85,6 +86,7 @@ def test_what_runs_next_or_the_line_itself_tells_why(
         "written_in_place",
         "little",
         "no_reader",
+        "rows_that_are_added",
     ],
 )
 def test_what_may_be_needed_is_not_reported(analysis: Analysis):

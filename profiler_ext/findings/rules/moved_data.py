@@ -36,6 +36,7 @@ _KINDS: Final = {
     _OPERAND: "matmul linear einsum tensordot inner bmm",
 }
 _KIND: Final = {f"aten::{op}": kind for kind, ops in _KINDS.items() for op in ops.split()}
+_BY_NAME: Final = frozenset(f"{_KINDS[_JOIN]} {_KINDS[_ORDER]}".split())
 _MOVING: Final = frozenset(
     f"aten::{op}"
     for op in ("copy_", "cat", "index_select", "gather", "index", "take", "flip", "roll")
@@ -49,6 +50,7 @@ _POINTWISE = re.compile(
     r"(native_)?(layer|group)_norm|_?(log_)?softmax)_?$"
 )
 _EXPANDS = re.compile(r"\.(expand|expand_as|broadcast_to|repeat)\(")
+_WHOLE: Final = frozenset({"aten::roll", "aten::flip"})  # they have as many values as they read
 _RESHAPES: Final = frozenset({"aten::reshape", "aten::flatten"})
 _KEEPS = re.compile(r"self\.[\w.]+\s*=[^=]")
 _PARTS: Final = frozenset({"aten::select_backward", "aten::slice_backward"})
@@ -187,24 +189,42 @@ def _reason(place: Place, times: int, reader: str) -> _Reason | None:
         return None  # it is for other sizes, or for an op that writes in place
     if kind == _JOIN and _MULTIPLIES.match(reader) is not None:
         return _JOINS
+    if kind == _ORDER and place.aten_op not in _WHOLE:
+        return None  # rows of a table are needed wherever they are read
     return _FUSES if _POINTWISE.match(reader) is not None else None
 
 
 def _is_of_itself(code: str) -> bool:
-    """Tell whether a line assigns what it makes of the same names: ``x = cat((x, new))``."""
+    """Tell whether a line assigns what it moves of the same names: ``x = cat((x, new))``."""
     try:
         statements = ast.parse(code.strip()).body
     except SyntaxError:
         return False
-    for each in statements:
-        if isinstance(each, ast.Assign):
-            targets = {ast.unparse(node) for target in each.targets for node in _leaves(target)}
-            return any(
-                ast.unparse(node) in targets
-                for node in ast.walk(each.value)
-                if isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
-            )
-    return False
+    return any(isinstance(each, ast.Assign) and _moves_target(each) for each in statements)
+
+
+def _moves_target(assigns: ast.Assign) -> bool:
+    targets = {ast.unparse(leaf) for each in assigns.targets for leaf in _leaves(each)}
+    nodes = list(ast.walk(assigns.value))
+    for each in nodes:  # [k.index_select(0, order) for k in kv]
+        if isinstance(each, ast.comprehension) and targets & _names_in(each.iter):
+            targets |= {ast.unparse(leaf) for leaf in _leaves(each.target)}
+    return any(targets & _names_in(moved) for each in nodes if (moved := _moved(each)))
+
+
+def _moved(node: ast.AST) -> ast.AST | None:
+    """Return what a node moves, or the call that moves it."""
+    if isinstance(node, ast.Subscript):
+        return node.value
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func).rpartition(".")[2]
+        return node if name in _BY_NAME else None
+    return None
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    kinds = (ast.Name, ast.Attribute, ast.Subscript)
+    return {ast.unparse(each) for each in ast.walk(node) if isinstance(each, kinds)}
 
 
 def _leaves(target: ast.expr) -> Iterator[ast.expr]:
@@ -257,7 +277,8 @@ RULE = Rule(
     "where something tells that it need not: the line assigns what it makes of the same names, "
     "several times a step (a cache that grows or is reordered); what runs next of a join is a "
     "matrix product; a tensor is repeated, or copied by `matmul` itself to multiply it; or what "
-    "runs next is pointwise or a reduction, which could read the parts where they are. Or the "
+    "runs next of a join or copy is pointwise or a reduction, which could read the parts where "
+    "they are. Or the "
     "backward of several `x[..., i]` of one tensor fills a tensor of its size with zeros for each, "
     "and adds these.",
     because="Such an op computes nothing. It reads all of a tensor, writes it elsewhere, and the "
