@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from ctypes import POINTER, c_char_p, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -269,7 +270,7 @@ class PcSampler:
             self._configure()
             self._cupti.call("cuptiPCSamplingStart")
         except BaseException:
-            self._cupti.call("cuptiPCSamplingDisable")
+            self._turn_off()
             raise
         return self
 
@@ -278,20 +279,27 @@ class PcSampler:
         try:
             self._take()
         finally:
-            self._cupti.call("cuptiPCSamplingDisable")
+            self._turn_off()
 
     def drain(self) -> None:
         """Wait for the device, and take what was sampled: the hardware's buffer is small.
 
         Raises:
-            BufferFullError: it was too small. Sampling is off then.
+            BufferFullError: it was too small.
+            SamplingError: CUPTI answers with another error. After either, sampling is off, and
+                what was taken before is still there.
         """
         try:
             self._take()
             self._cupti.call("cuptiPCSamplingStart")
         except BaseException:
-            self._cupti.call("cuptiPCSamplingDisable")
+            self._turn_off()
             raise
+
+    def _turn_off(self) -> None:
+        # After an error in between CUPTI may refuse this, too; the process is about to end
+        with suppress(SamplingError):
+            self._cupti.call("cuptiPCSamplingDisable")
 
     def samples(self) -> Samples:
         """Return what was sampled."""

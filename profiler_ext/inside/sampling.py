@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _STEPS = 20
 """So many steps are sampled."""
+_LEAST_STEPS = 5
+"""Where CUPTI ends it before, so many suffice."""
 _WINDOW, _NEARLY, _MOST_WARM_UP = 5, 0.1, 60
 """Steps are steady when the medians of two windows in a row are so near; after so many, anyway."""
 
@@ -66,6 +68,7 @@ class _Child:
         self._ends: Any = None
         self._began_ns = [perf_counter_ns()]
         self._sampled = 0  # steps
+        self._notes: list[str] = []
         self._is_written = False
 
     def run(self) -> int:
@@ -102,7 +105,7 @@ class _Child:
                 return True
 
     def _is_enough(self) -> bool:
-        from profiler_ext.inside.pc_sampling import PERIOD_LOG2, BufferFullError
+        from profiler_ext.inside.pc_sampling import PERIOD_LOG2, BufferFullError, SamplingError
 
         if self._sampler is None:
             self._began_ns.append(perf_counter_ns())
@@ -118,6 +121,10 @@ class _Child:
         except BufferFullError:  # a long step: half as many samples of each
             self._sample(self._sampler.period_log2 + 1)
             return False
+        except SamplingError as error:  # CUPTI's, now and then: the steps before are there
+            if self._sampled <= _LEAST_STEPS:
+                raise
+            self._notes.append(f"{self._sampled - 1} of {_STEPS} steps are sampled: {error}")
         self._write()
         return True
 
@@ -136,6 +143,7 @@ class _Child:
         result = SamplingResult(error=error)
         if not error and self._sampler is not None:
             result = sampled_result(self._task, self._sampler.samples())
+            result.notes = [*self._notes, *result.notes]
         with replacing(Path(self._task.result), durable=False) as file:
             file.write(msgspec.json.encode(result))
 

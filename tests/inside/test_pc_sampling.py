@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from profiler_ext.inside import pc_sampling, sampling
@@ -157,28 +158,56 @@ class _SmallCupti(_FakeCupti):
         super().call(name, _, **fields)
 
 
+class _EndingCupti(_FakeCupti):
+    """Hands out nothing any more, and cannot be turned off, after seven stops."""
+
+    def call(self, name: str, _: object = None, **fields: Any) -> None:
+        if self.called.count("cuptiPCSamplingStop") >= 7 and name != "cuptiPCSamplingStart":
+            raise SamplingError(f"{name} failed")
+        super().call(name, _, **fields)
+
+
 class _Ends:
     may_train = False
 
 
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sampling._Child:
+    """A child whose steps are steady; its result has no kernels."""
+    monkeypatch.setattr(sampling, "sampled_result", lambda task, samples: sampling.SamplingResult())
+    task = sampling.SamplingTask(
+        words=["train.py"],
+        is_module=False,
+        step_on="",
+        kernels=[],
+        binaries="",
+        result=str(tmp_path / "result"),
+    )
+    made = sampling._Child(task)
+    made._ends = _Ends()
+    return made
+
+
 def test_where_the_buffer_is_full_all_steps_are_sampled_again_at_twice_the_period(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, child: sampling._Child
 ) -> None:
     monkeypatch.setattr(pc_sampling, "Cupti", _SmallCupti)
-    monkeypatch.setattr(sampling, "sampled_result", lambda task, samples: sampling.SamplingResult())
-    child = sampling._Child(
-        sampling.SamplingTask(
-            words=["train.py"], is_module=False, step_on="", kernels=[], binaries="",
-            result=str(tmp_path / "result"),
-        )
-    )  # fmt: skip
-    child._ends = _Ends()
     child._sample(PERIOD_LOG2)
     ended = [child._is_enough() for _ in range(2 + sampling._STEPS)]
     assert ended == [False] * (1 + sampling._STEPS) + [True]
     assert child._sampler is not None
     assert child._sampler.samples().period_cycles == 1 << 13
-    assert (tmp_path / "result").exists()
+
+
+def test_what_was_sampled_before_cupti_fails_counts_and_a_note_says_so(
+    monkeypatch: pytest.MonkeyPatch, child: sampling._Child, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pc_sampling, "Cupti", _EndingCupti)
+    child._sample(PERIOD_LOG2)
+    assert [child._is_enough() for _ in range(7)] == [False] * 6 + [True]
+    result = msgspec.json.decode((tmp_path / "result").read_bytes(), type=sampling.SamplingResult)
+    assert result.notes == ["6 of 20 steps are sampled: cuptiPCSamplingGetData failed"]
+    assert not result.error
 
 
 @pytest.mark.parametrize("error", [35, 40])
