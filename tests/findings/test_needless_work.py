@@ -358,6 +358,19 @@ def test_products_in_float32_beside_others_in_bfloat16_are_those_of_their_line()
     assert is_silent(float32_model.RULE, made(forward("addmm", BF16)))
 
 
+def test_one_long_product_in_float32_does_not_make_a_model_of_float32():
+    script = Script()
+    for _ in range(3):
+        script.launch(TF32, 30_000 * US, op="aten::mm")
+        for _ in range(5):
+            script.launch(BF16, 10 * US, op="aten::addmm")
+        script.wait()
+        script.end_step()
+    places = {"mm": at(7), "addmm": at(3)}
+    found = only(float32_model.RULE, placed(script.analysis(), **places))
+    assert (found.location.line, found.remedy.startswith("operands in bfloat16")) == (7, True)
+
+
 def test_attention_of_a_model_in_float32_is_counted_with_it_and_not_twice():
     attends = forward("_efficient_attention_forward", FMHA)
     whole = made(forward("mm", TF32), attends, mm=at(3), _efficient_attention_forward=at(4))
