@@ -29,7 +29,7 @@ _IN_BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 _NODE_NS = 2_000
 SHORT_NS: Final = 10_000  # launching takes as long
 _MULTIPROCESSORS = "numSms"  # a property of Kineto's devices
-_MOST_BLOCKS = 2**62
+_MOST_BLOCKS, _MOST_THREADS = 2**62, 1024  # of a launch, of a block
 _FREQUENT = 4  # an op of each tensor is at most so much rarer than the one called most
 
 
@@ -186,12 +186,19 @@ def multiprocessors(facts: Facts) -> int:
 def blocks_of(facts: Facts, launches: Ints) -> Ints:
     """Return the number of blocks of each launch; 0 where it is unknown."""
     trace = facts.analysis.recording.trace
-    grid = launch_shapes(trace, facts.launches.event[launches]).grid
-    sizes = [
-        min(prod(map(int, text.split("x"))), _MOST_BLOCKS) if text else 0 for text in grid.strings
-    ]
-    blocks: Ints = np.array(sizes, np.int64)[grid.codes]
-    return blocks
+    return _counts(launch_shapes(trace, facts.launches.event[launches]).grid, _MOST_BLOCKS)
+
+
+def threads_of(facts: Facts, launches: Ints) -> Ints:
+    """Return the threads in a block of each launch; 0 where they are unknown."""
+    trace = facts.analysis.recording.trace
+    return _counts(launch_shapes(trace, facts.launches.event[launches]).block, _MOST_THREADS)
+
+
+def _counts(sizes: Interned, most: int) -> Ints:
+    products = [min(prod(map(int, text.split("x"))), most) if text else 0 for text in sizes.strings]
+    counts: Ints = np.array(products, np.int64)[sizes.codes]
+    return counts
 
 
 def busiest(facts: Facts, launches: Ints) -> Location:

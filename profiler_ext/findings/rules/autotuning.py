@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil
 
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
+from profiler_ext.findings.groups import blocks_of
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
-from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, TensorSpec
 from profiler_ext.records.vocabulary import LaunchKind
@@ -131,10 +131,7 @@ def _tile(text: str, kernel: str, dynamic: int) -> tuple[int, int] | None:
 def _ran_with(facts: Facts, launches: Ints, product: _Product, tile: tuple[int, int]) -> Ints:
     """Return the size of the dynamic dimension in each launch; 0 without a grid."""
     own, other = tile
-    events = facts.launches.event[launches]
-    shapes = launch_shapes(facts.analysis.recording.trace, events)
-    blocks = [prod(map(int, text.split("x"))) if text else 0 for text in shapes.grid.strings]
-    tiles: Ints = np.array(blocks, np.int64)[shapes.grid.codes] // ceil(product.other / other)
+    tiles: Ints = blocks_of(facts, launches) // ceil(product.other / other)
     return tiles * own
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.groups import blocks_of, threads_of
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
-from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -59,19 +59,14 @@ def _elements(facts: Facts) -> Ints:
     counts: Ints = np.zeros(len(launches), np.int64)
     is_own = facts.named(lambda name: "elementwise_kernel<" in name)
     rows = np.flatnonzero(is_own & launches.scope.where(Scope.EAGER))
-    shapes = launch_shapes(facts.analysis.recording.trace, launches.event[rows])
+    blocks, threads = blocks_of(facts, rows), threads_of(facts, rows)
     for at, row in enumerate(rows.tolist()):
-        blocks, threads = (_product(text) for text in (shapes.grid[at], shapes.block[at]))
         strided = _STRIDED.search(launches.name[row])
         if strided is not None:
-            counts[row] = blocks * int(strided[1]) * int(strided[2])
+            counts[row] = blocks[at] * int(strided[1]) * int(strided[2])
         elif _FOUR_EACH.search(launches.name[row]) is not None:
-            counts[row] = blocks * threads * 4
+            counts[row] = blocks[at] * threads[at] * 4
     return counts
-
-
-def _product(size: str) -> int:
-    return int(np.prod([int(each) for each in size.split("x")])) if size else 0
 
 
 def _runs(facts: Facts) -> Iterator[Ints]:

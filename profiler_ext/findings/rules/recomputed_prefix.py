@@ -7,14 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
 
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, shared_line
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.groups import blocks_of
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
@@ -86,9 +85,7 @@ def _growing(facts: Facts) -> Iterator[_Series]:
     """Find the kernels that grow by the same number of blocks from call to call."""
     rows = np.flatnonzero(facts.in_steps(facts.main_place >= 0))
     rows = rows[np.argsort(facts.launches.start_ns[rows], kind="stable")]
-    grid = launch_shapes(facts.analysis.recording.trace, facts.launches.event[rows]).grid
-    blocks_of = np.array([prod(map(int, text.split("x"))) if text else 0 for text in grid.strings])
-    blocks = blocks_of[grid.codes] if len(blocks_of) else np.zeros(0, np.int64)
+    blocks = blocks_of(facts, rows)
     name, place = facts.launches.name.codes[rows], facts.main_place[rows]
     _, key = np.unique(np.stack([name, place]), axis=1, return_inverse=True)
     order = np.argsort(key.ravel(), kind="stable")

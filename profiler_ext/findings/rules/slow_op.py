@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,10 +16,9 @@ import numpy as np
 from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.groups import blocks_of, multiprocessors, ops_of
+from profiler_ext.findings.groups import blocks_of, multiprocessors, ops_of, threads_of
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.kineto import op_inputs
-from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import LaunchKind, Phase
 from profiler_ext.rooflines.peaks import peak_of
@@ -52,7 +50,6 @@ _NEXT: Final = 6
 _BESIDE: Final = 2
 # No thread moves less than a number of 16 bits
 _MIN_BYTES_PER_THREAD: Final = 2
-_MOST_THREADS: Final = 1024  # of a block
 _MIN_RATIO: Final = 6
 # In 16 bits, sums by index that no other wait for take nine passes even in well-tuned steps
 _OF_SUMS_BY_INDEX: Final = 12
@@ -224,7 +221,7 @@ class _Calls:
         self._gb_per_s = max((each.gb_per_s for each in peaks if each), default=0.0)
         self._has_shapes = _has_shapes(facts)
         self._threads = np.zeros(len(table), np.int64)
-        self._threads[kernels] = blocks_of(facts, kernels) * _threads_of_block(facts, kernels)
+        self._threads[kernels] = blocks_of(facts, kernels) * threads_of(facts, kernels)
 
     def slow_of_line(self, kernels: Ints) -> Iterator[_Call]:
         """Yield the slow calls of a line: most of each is some of its kernels."""
@@ -268,15 +265,6 @@ class _Calls:
         given = bytes_of(_inputs(self._facts, launch)) if self._has_shapes else 0
         moved = max(_MIN_BYTES_PER_THREAD * int(self._threads[launch]), given)
         return int(moved / (REACHABLE_FRACTION * self._gb_per_s)) if self._gb_per_s else 0
-
-
-def _threads_of_block(facts: Facts, launches: Ints) -> Ints:
-    block = launch_shapes(facts.analysis.recording.trace, facts.launches.event[launches]).block
-    sizes = [
-        min(prod(map(int, text.split("x"))), _MOST_THREADS) if text else 0 for text in block.strings
-    ]
-    threads: Ints = np.array(sizes, np.int64)[block.codes]
-    return threads
 
 
 def _has_shapes(facts: Facts) -> bool:
