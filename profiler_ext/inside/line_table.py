@@ -125,13 +125,26 @@ def read(ptx: str, cubin: bytes, metadata: Mapping[str, Any]) -> LineTable:
     return LineTable(kernel, head, lines, file=files[own])
 
 
-def read_folder(folder: Path, kernel: str) -> LineTable:
+def read_folder(folder: Path, kernel: str, root: Path | None = None) -> LineTable:
     """Return the same for a kernel in a folder of Triton's cache.
+
+    Where the folder has the machine code alone, as Inductor writes it for its own launcher, the PTX
+    of another folder below ``root`` serves, if it assembles to the same code.
 
     Raises:
         UsageError: The folder has no such kernel.
     """
-    files = {kind: folder / f"{kernel}.{kind}" for kind in ("ptx", "cubin", "json")}
+    cubin = folder / f"{kernel}.cubin"
+    sources = [folder]
+    if root is not None and not (folder / f"{kernel}.ptx").is_file():
+        sources = sorted(file.parent for file in root.rglob(f"{kernel}.ptx")) or sources
+    tables = (_of_source(source, kernel, cubin) for source in sources)
+    first = next(tables)
+    return first if first.gap is None else next((each for each in tables if not each.gap), first)
+
+
+def _of_source(folder: Path, kernel: str, cubin: Path) -> LineTable:
+    files = {kind: folder / f"{kernel}.{kind}" for kind in ("ptx", "json")} | {"cubin": cubin}
     missing = [str(file) for file in files.values() if not file.is_file()]
     if missing:
         raise UsageError(f"there is no {missing[0]}; name a folder of Triton's cache")

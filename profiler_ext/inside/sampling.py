@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter_ns
@@ -158,24 +158,23 @@ def sampled_result(task: SamplingTask, samples: Samples) -> SamplingResult:
         notes.append(f"{samples.dropped} of {samples.total} samples were dropped by the device")
     if samples.unknown:
         notes.append(f"{samples.unknown} of {samples.total} samples are of unknown kernels")
-    binaries = list(_binaries(samples, names, _compiled(names, Path(task.binaries))))
+    binaries = list(_binaries(samples, names, Path(task.binaries)))
     return SamplingResult(kernels=sampled_kernels(task.kernels, binaries), notes=notes)
 
 
-def _binaries(
-    samples: Samples, names: Iterable[str], folders: Mapping[int, Path]
-) -> Iterator[SampledBinary]:
+def _binaries(samples: Samples, names: Collection[str], root: Path) -> Iterator[SampledBinary]:
     """Yield what was sampled of kernels that Triton's cache has."""
     from dataclasses import replace
 
     from profiler_ext.inside.line_table import LineTable, read_folder
     from profiler_ext.inside.sampled import SampledBinary
 
+    folders = _compiled(names, root)
     for function in samples.functions:
         if function.name not in names or (folder := folders.get(function.cubin_crc)) is None:
             continue
         try:
-            table = read_folder(folder, function.name)
+            table = read_folder(folder, function.name, root)
         except Exception as error:  # Triton's assembler raises errors of its own
             table = replace(LineTable(function.name, 0, ()), gap=_said(error))
         text = table.file.read_text() if table.file is not None and table.file.is_file() else ""

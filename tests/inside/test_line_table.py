@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,25 @@ def test_without_places_in_the_ptx_there_is_no_table(made):
 def test_a_folder_that_lacks_a_file_is_refused_with_its_name(tmp_path):
     with pytest.raises(UsageError, match=r"there is no .*summed\.ptx; name a folder of Triton's"):
         line_table.read_folder(tmp_path, "summed")
+
+
+def test_code_without_its_ptx_has_the_lines_of_the_folder_whose_ptx_assembles_to_it(made, tmp_path):
+    signature = {"given": "*fp32", "out": "*fp32", "BLOCK": "constexpr"}
+    other = triton.compile(ASTSource(summed, signature, {(2,): 1024}), target=TARGET)
+    for name, whole in (("a", other), ("b", made)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summed.ptx").write_text(whole.asm["ptx"])
+        metadata = json.dumps(whole.metadata._asdict(), default=vars)
+        (tmp_path / name / "summed.json").write_text(metadata)
+    alone = tmp_path / "c"
+    alone.mkdir()
+    (alone / "summed.cubin").write_bytes(made.asm["cubin"])
+    found = line_table.read_folder(alone, "summed", tmp_path)
+    assert found.gap is None
+    assert {LOAD, SUM, STORE} < {each.line for each in found.instructions}
+    (tmp_path / "b" / "summed.ptx").unlink()
+    found = line_table.read_folder(alone, "summed", tmp_path)
+    assert found.gap == "its PTX assembles to other code than that which runs"
 
 
 def test_without_its_disassembler_triton_is_refused_with_a_remedy(monkeypatch, tmp_path):
