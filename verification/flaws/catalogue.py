@@ -6,6 +6,7 @@ or the remedied step of one program. The lines to name end in a comment `# flaw:
 
 from __future__ import annotations
 
+from .eighth_catalogue import EIGHTH
 from .fifth_catalogue import FIFTH
 from .flaw import GITHUB, TORCH_DOCS, Flaw, Source, thread
 from .fourth_catalogue import FOURTH
@@ -509,7 +510,7 @@ FIRST = {
 }
 """The flaws of the first collection."""
 
-FLAWS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH
+FLAWS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH
 
 NOT_JUDGED = {
     "DDP without no_sync while gradients are accumulated": "several GPUs",

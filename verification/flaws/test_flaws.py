@@ -13,6 +13,7 @@ import torch
 
 from verification.flaws import programs, split
 from verification.flaws.catalogue import FIRST, FLAWS
+from verification.flaws.eighth_catalogue import EIGHTH
 from verification.flaws.fifth_catalogue import FIFTH
 from verification.flaws.fourth_catalogue import FOURTH
 from verification.flaws.judging import accepted_rules, judged, table, tuned_table
@@ -29,7 +30,8 @@ from verification.flaws.seventh_catalogue import SEVENTH
 from verification.flaws.sixth_catalogue import SIXTH
 from verification.flaws.third_catalogue import THIRD
 
-LATER = SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH
+LATER_SETS = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
+LATER = SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH
 SAMPLE = [
     name
     for names, count in (
@@ -40,6 +42,7 @@ SAMPLE = [
         (FIFTH, 1),
         (SIXTH, 1),
         (SEVENTH, 1),
+        (EIGHTH, 1),
     )
     for name in random.Random(38).sample(sorted(names), count)
 ]
@@ -104,12 +107,12 @@ def test_both_variants_of_the_later_collections_compute_the_same(name: str) -> N
 
 def test_each_later_collection_has_thirty_flaws_with_sources_of_their_own() -> None:
     urls = [flaw.source.url for flaw in LATER.values()]
-    assert {len(each) for each in (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)} == {30}
-    assert len(set(urls)) == 180 and not set(urls) & {flaw.source.url for flaw in FIRST.values()}
+    assert {len(each) for each in LATER_SETS} == {30}
+    assert len(set(urls)) == 210 and not set(urls) & {flaw.source.url for flaw in FIRST.values()}
 
 
 def test_no_name_is_in_two_collections() -> None:
-    assert len(FLAWS) == sum(map(len, (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)))
+    assert len(FLAWS) == sum(map(len, (FIRST, *LATER_SETS)))
 
 
 def test_a_tuned_step_runs(tmp_path: Path) -> None:
