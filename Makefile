@@ -47,7 +47,7 @@
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
 # make gpu-check [CASE="cnn cond"]    profile the cases of tests/cases on this machine's GPU and
-#              print what was led to lines; again goes on where it stopped, named cases run anew
+#              print what was attributed to lines; again goes on where it stopped, named cases run again
 # make gpu-record [CASE="cnn cond"]   the same, and renew the recordings that CI replays
 # make gold [CASE="cnn cond"]   renew the gold files, which say row for row what the recordings show
 #              (tests/fixtures/h200/gold), and print what changed in them
@@ -59,7 +59,7 @@
 #              how much, and how sure is it: ten minutes of one core; fetches nothing
 # make docs    the book of docs/ into site/; a link that leads nowhere fails
 # make examples    write what the commands in the book print now into its pages
-# make pictures    the pictures of the book anew, from its recordings; needs Chromium, and for the
+# make pictures    the pictures of the book again, from its recordings; needs Chromium, and for the
 #                  diagrams MERMAID=FILE, the dist/mermaid.min.js of npm
 # make reference  write the pages of docs that the lists in the code make: gaps, evidence, ...
 # make wheel [WHEEL=all]    build the package and check it; with WHEEL=all install it into an empty
@@ -81,7 +81,7 @@ MINUTES ?= 30
 SEED ?= 0
 # Test files run side by side; each process holds a torch.
 TEST_JOBS ?= 2
-# uv leaves it to Python to compile what it installed: unkept, each process compiles torch anew (7 s).
+# uv leaves it to Python to compile what it installed: unkept, each process compiles torch again (7 s).
 unexport PYTHONDONTWRITEBYTECODE
 
 # One version for development; pyproject.toml declares the range that users may have.
