@@ -361,7 +361,7 @@ TABLES = (
         by="communication",
         title="Communication",
         shown=(("collective", "collective"), ("file", "line")),
-        unnamed="not told",
+        unnamed="unknown",
         has_phases=False,
     ),
     TableKind(
@@ -372,7 +372,7 @@ TABLES = (
         by="skew",
         title="Late ranks",
         shown=(("rank", "late rank"), ("file", "line")),
-        unnamed="not told",
+        unnamed="unknown",
         has_phases=False,
     ),
     TableKind(

@@ -73,7 +73,7 @@ def name_text(by: str, subject: records.Subject) -> str:
     name = own_name(by, subject)
     if idle:
         return f"{name} ({idle})" if name else f"({idle})"
-    why = gap_text(subject.gap) if subject.gap else _FALLBACK_LABELS.get(by, "not told")
+    why = gap_text(subject.gap) if subject.gap else _FALLBACK_LABELS.get(by, "unknown")
     return name or f"({why})"
 
 

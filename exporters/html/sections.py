@@ -146,9 +146,9 @@ def _collective_row(row: Row, names: Collection[str], settings: Settings) -> Tab
     code = quiet(row["code"], "div") if row["code"] else ""
     of_steps = row["steps"] * row.get("ranks", 1)
     known = ((row[name], of_steps) for name in names)
-    times = ("not told" if time is None else time_text(time / steps) for time, steps in known)
+    times = ("unknown" if time is None else time_text(time / steps) for time, steps in known)
     place = text(line) if row["file"] is None else link("line", line)
-    named = text(collective), text(row["process_group"] or "not told"), place + code
+    named = text(collective), text(row["process_group"] or "unknown"), place + code
     return TableRow((*named, *times))
 
 

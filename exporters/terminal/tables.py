@@ -216,7 +216,7 @@ def _collective_numbers(rows: Sequence[Row]) -> list[Number]:
 
 
 def _group(row: Row) -> str:
-    return middle(printable(row["process_group"] or "not told"), _GROUP)
+    return middle(printable(row["process_group"] or "unknown"), _GROUP)
 
 
 def _per_step(name: str) -> Callable[[Row], str]:

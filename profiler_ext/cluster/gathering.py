@@ -170,9 +170,9 @@ def _majority(
         _gap(
             part.facts,
             reason,
-            f"{words.format(value_of(part.facts) or 'not told')}, "
+            f"{words.format(value_of(part.facts) or 'unknown')}, "
             f"where {count} of {len(parts)} files "
-            f"have {words.format(usual or 'not told')}",
+            f"have {words.format(usual or 'unknown')}",
         )
         for part in others
     ]

@@ -95,7 +95,7 @@ def _cells(job: Job) -> str:
             tag("i", style=f"--behind:{shade:.3f}", title=_title(job, rank))
             for rank, shade in shades
         )
-        rows.append(tag("div", tag("span", text(host or "(not told)")), *cells, class_="host"))
+        rows.append(tag("div", tag("span", text(host or "(unknown)")), *cells, class_="host"))
     return "".join(rows)
 
 

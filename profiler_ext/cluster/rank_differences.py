@@ -119,7 +119,7 @@ def _incomplete(least: Mapping[CollectiveKey, WaitBounds]) -> list[records.RankG
     result = (
         f"in {incomplete:,} of {launches:,} launches, of {groups:,} process "
         f"group{'s' if groups > 1 else ''}, a rank is missing that may have come last: their "
-        "waiting is told as at least"
+        "waiting is reported as at least"
     )
     return [records.RankGap(records.FileGap.INCOMPLETE_GROUP, None, "", "", result)]
 

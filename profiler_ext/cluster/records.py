@@ -47,7 +47,7 @@ _WORDS = {
     FileGap.OTHER_JOB: "it is of a job of another size than most",
     FileGap.WORKER_LOST: "the workers that read it ended",
     FileGap.INCOMPLETE_GROUP: "not all ranks of a process group are there",
-    FileGap.NOT_MATCHED: "it is not told which collectives of the ranks are the same",
+    FileGap.NOT_MATCHED: "it is unknown which collectives of the ranks are the same",
     FileGap.NO_RANK: "its file does not tell its rank",
 }
 

@@ -113,7 +113,7 @@ def _last(row: Row, _: Settings) -> str:
 
 
 def _group(row: Row, _: Settings) -> str:
-    return f"{row['collective'] or 'not told'} in group {row['process_group'] or 'not told'}"
+    return f"{row['collective'] or 'unknown'} in group {row['process_group'] or 'unknown'}"
 
 
 def _gap_rank(row: Row, _: Settings) -> str:
@@ -179,7 +179,7 @@ VIEWS = (
         "hosts",
         "Hosts, the median of their ranks, a step",
         (
-            Heading("host", lambda row, _: row["host"] or "(not told)"),
+            Heading("host", lambda row, _: row["host"] or "(unknown)"),
             Heading("ranks", _integer("ranks"), 0),
             Heading("behind", _time("delay_ns"), 0),
             Heading("step", _time("step_ns"), 1),
@@ -250,9 +250,9 @@ def heading(job: Job) -> str:
     steps = {len(each.steps) for each in job.ranks}
     parts = (
         f"{len(job.ranks):,} ranks",
-        f"{len(hosts):,} hosts" if hosts != {""} else "hosts not told",
-        f"torch {job.ranks[0].torch_version or 'not told'}",
-        job.ranks[0].device or "device not told",
+        f"{len(hosts):,} hosts" if hosts != {""} else "hosts unknown",
+        f"torch {job.ranks[0].torch_version or 'unknown'}",
+        job.ranks[0].device or "device unknown",
         f"{'-'.join(map(str, sorted({min(steps), max(steps)})))} step{'s' * (max(steps) != 1)}",
     )
     return " · ".join(parts)

@@ -95,7 +95,7 @@ def _version_notes(comparison: Comparison) -> Iterator[str]:
         if side.versions:
             yield (
                 f"the runs of the {name} are of different versions of {', '.join(side.versions)}: "
-                "its lines are told as the first run has them"
+                "its lines are those of the first run"
             )
 
 
@@ -153,7 +153,7 @@ def _of(side: Side, name: str) -> set[object]:
 def _listed(side: Side, name: str) -> str:
     values = (getattr(run, name) for run in side.runs)
     every = (each for v in values for each in (v if isinstance(v, tuple) else (v,)))
-    return ", ".join(dict.fromkeys(map(str, every))) or "not told"
+    return ", ".join(dict.fromkeys(map(str, every))) or "unknown"
 
 
 def _steps(side: Side) -> str:

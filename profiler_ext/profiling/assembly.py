@@ -234,7 +234,7 @@ Lines = tuple[PythonLines | None, tuple[Gap, ...]]
 NO_LINES: Lines = (None, (NOTHING_KEPT,))
 GRAPHS = "graphs"
 """The hook that keeps graphs while they can run."""
-_GAPS_UNKNOWN = Gap(GapReason.CAPTURE_FAILED, "gaps: what the hooks could not see cannot be told")
+_GAPS_UNKNOWN = Gap(GapReason.CAPTURE_FAILED, "gaps: what the hooks could not see is unknown")
 
 
 def assemble_recording(

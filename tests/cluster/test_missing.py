@@ -117,7 +117,7 @@ def test_waits_that_are_the_least_are_a_gap(damaged: tuple[Path, Job], job: Job)
     (gap,) = (each for each in rest.gaps if each.reason is FileGap.INCOMPLETE_GROUP)
     assert gap.detail == (
         f"in {launches} of {launches} launches, of 1 process group, a rank is missing that "
-        "may have come last: their waiting is told as at least"
+        "may have come last: their waiting is reported as at least"
     )
     assert job.gaps == ()
 

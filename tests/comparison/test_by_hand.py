@@ -214,8 +214,8 @@ def test_runs_of_one_side_that_are_of_different_versions_are_reported() -> None:
     one, other = ([[launch(10, 100, code)]] * 2 for code in (MLP, NORM))
     messages = notes(compare([run(one, "a"), run(other, "b")], [run(one), run(one)]))
     assert messages[0] == (
-        "the runs of the base are of different versions of model.py: its lines are told as the "
-        "first run has them"
+        "the runs of the base are of different versions of model.py: its lines are those "
+        "of the first run"
     )
 
 

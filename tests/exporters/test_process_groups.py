@@ -72,4 +72,4 @@ def test_of_a_group_that_is_not_whole_the_page_does_not_say_how_long_it_waited(w
     section = page.partition('<section id="communication">')[2].partition("</section>")[0]
     rows = section.split("<tr>")[2:]
     assert ">waiting</th>" in section
-    assert [f"<td>{whole}</td>" in row for row in rows] == ["not told" not in row for row in rows]
+    assert [f"<td>{whole}</td>" in row for row in rows] == ["unknown" not in row for row in rows]

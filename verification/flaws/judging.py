@@ -46,7 +46,7 @@ def _is_right(row: Row, finding: Row, rules: Sequence[str]) -> bool:
 
 
 def _costs(row: Row) -> bool:
-    """Whether remedying the flaw gains anything that can be told from noise, on this device."""
+    """Whether remedying the flaw gains anything that differs from noise, on this device."""
     return row["gain_interval_ms"][0] > 0 and row["gain_ms"] > LEAST_GAIN * row["flawed_ms"]
 
 

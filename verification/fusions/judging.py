@@ -38,7 +38,7 @@ def said_ms(row: Row) -> float:
 
 
 def wins(row: Row) -> bool:
-    """Whether remedying gains anything that can be told from noise."""
+    """Whether remedying gains anything that differs from noise."""
     return bool(row["gain_interval_ms"][0] > 0)
 
 
