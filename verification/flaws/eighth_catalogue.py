@@ -101,7 +101,7 @@ VIEWS = (
             "`full_matrices=False` on GPU 1000x slower than CPU",
             "pytorch/pytorch/issues/86234",
         ),
-        "the normals of 512 patches come from the SVD of 128 x 3 matrices",
+        "the normals of 256 patches come from the SVD of 128 x 3 matrices",
         "linalg.svd is slow for many tall matrices, it runs them one by one, many small launches: "
         "eigh of the 3 x 3 products",
     ),

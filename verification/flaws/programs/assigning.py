@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from . import gpt
 from .gpt import Config
-from .language import EncoderBlock
 from .program import Sizes, Step, fused_adamw, seeded, training
 
 __all__ = [
@@ -100,7 +99,7 @@ def corners(centres: Tensor, sides: Tensor) -> Tensor:
 
 
 def focal_targets_from_host(flawed: bool, sizes: Sizes) -> Step:
-    width, depth, classes, batch, side = sizes.of((128, 12, 80, 4, 512), (8, 1, 5, 2, 128))
+    width, depth, classes, batch, side = sizes.of((128, 12, 80, 3, 512), (8, 1, 5, 2, 128))
     model = seeded(lambda: Detector(width, depth, classes), sizes)
     model = model.to(memory_format=torch.channels_last)
     count = sum((side // step) ** 2 * 9 for step in (8, 16, 32, 64, 128))
@@ -155,8 +154,9 @@ class SetPredictor(nn.Module):
 def costs_of(logits: Tensor, boxes: Tensor, kinds: Tensor, found: Tensor) -> Tensor:
     """What it costs (..., queries, targets) to match a query with a target of its image."""
     wanted = kinds[..., None, :].expand(*logits.shape[:-1], -1)
-    cost_kind = -logits.sigmoid().gather(-1, wanted)
-    return cost_kind + 5 * (boxes[..., :, None, :] - found[..., None, :, :]).abs().sum(-1)
+    cost_kind = -logits.sigmoid().gather(-1, wanted)  # flaw: matching_per_set
+    apart = (boxes[..., :, None, :] - found[..., None, :, :]).abs()  # flaw: matching_per_set
+    return cost_kind + 5 * apart.sum(-1)  # flaw: matching_per_set
 
 
 def matched(cost: np.ndarray) -> list[int]:
@@ -173,12 +173,15 @@ def loss_of_matches(
 ) -> Tensor:
     """The loss of matched queries (..., targets), as a sum."""
     rows = best[..., None]
-    hot = torch.zeros_like(logits)
-    hot = hot.scatter(-2, rows.expand(*rows.shape[:-1], logits.shape[-1]), 0.1)
-    picked = logits.gather(-2, rows.expand(*rows.shape[:-1], logits.shape[-1]))
-    of_kinds = -picked.log_softmax(-1).gather(-1, kinds[..., None]).sum()
-    of_boxes = (boxes.gather(-2, rows.expand(*rows.shape[:-1], 4)) - found).abs().sum()
-    return F.binary_cross_entropy_with_logits(logits, hot, reduction="sum") + of_kinds + of_boxes
+    wide = rows.expand(*rows.shape[:-1], logits.shape[-1])
+    hot = torch.zeros_like(logits).scatter(-2, wide, 0.1)  # flaw: matching_per_set
+    picked = logits.gather(-2, wide).log_softmax(-1)  # flaw: matching_per_set
+    of_kinds = -picked.gather(-1, kinds[..., None]).sum()  # flaw: matching_per_set
+    near = boxes.gather(-2, rows.expand(*rows.shape[:-1], 4))  # flaw: matching_per_set
+    of_boxes = (near - found).abs().sum()  # flaw: matching_per_set
+    # flaw in the next line: matching_per_set
+    of_all = F.binary_cross_entropy_with_logits(logits, hot, reduction="sum")
+    return of_all + of_kinds + of_boxes  # flaw: matching_per_set
 
 
 def loss_set_by_set(logits: Tensor, boxes: Tensor, kinds: Tensor, found: Tensor) -> Tensor:
@@ -229,10 +232,12 @@ def matching_per_set(flawed: bool, sizes: Sizes) -> Step:
 
 def lovasz_gradient(sorted_truth: Tensor) -> Tensor:
     """How the Jaccard index changes with each error, of truth in the order of the errors."""
-    count = sorted_truth.sum(-1, keepdim=True)
-    shared = count - sorted_truth.cumsum(-1)
-    jaccard = 1 - shared / (count + (1 - sorted_truth).cumsum(-1))
-    return torch.cat((jaccard[..., :1], jaccard[..., 1:] - jaccard[..., :-1]), -1)
+    count = sorted_truth.sum(-1, keepdim=True)  # flaw: lovasz_per_class
+    shared = count - sorted_truth.cumsum(-1)  # flaw: lovasz_per_class
+    union = count + (1 - sorted_truth).cumsum(-1)  # flaw: lovasz_per_class
+    jaccard = 1 - shared / union  # flaw: lovasz_per_class
+    steps = jaccard[..., 1:] - jaccard[..., :-1]  # flaw: lovasz_per_class
+    return torch.cat((jaccard[..., :1], steps), -1)  # flaw: lovasz_per_class
 
 
 def lovasz_by_class(shares: Tensor, labels: Tensor) -> Tensor:
@@ -333,7 +338,7 @@ class PSPNet(nn.Module):
             nn.Conv2d(inner, inner, 3, padding=2, dilation=2) for _ in range(depth)
         )
         self.back = nn.ModuleList(nn.Conv2d(inner, channels, 1) for _ in range(depth))
-        self.head = PyramidPooling(channels, inner, classes, is_adaptive)
+        self.head = PyramidPooling(channels, channels // 8, classes, is_adaptive)
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.stem(images)
@@ -343,7 +348,7 @@ class PSPNet(nn.Module):
 
 
 def pyramid_pools_adaptive(flawed: bool, sizes: Sizes) -> Step:
-    channels, depth, classes, batch, side = sizes.of((2048, 3, 19, 8, 480), (8, 1, 3, 2, 48))
+    channels, depth, classes, batch, side = sizes.of((2048, 2, 19, 8, 480), (8, 1, 3, 2, 48))
     model = seeded(lambda: PSPNet(channels, depth, classes, flawed), sizes)
     images, labels = seeded(
         lambda: (
@@ -359,6 +364,26 @@ def pyramid_pools_adaptive(flawed: bool, sizes: Sizes) -> Step:
     return Step(training(loss, fused_adamw(model), sizes))
 
 
+class TowerBlock(nn.Module):
+    """A block of a vision transformer."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width, inner = config.width, config.mlp_width
+        self.heads = config.heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.norm_1(x)).chunk(3, -1)  # flaw: images_encoded_one_by_one
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v)  # flaw: images_encoded_one_by_one
+        x = x + self.out(y.transpose(1, 2).flatten(2))  # flaw: images_encoded_one_by_one
+        y = F.gelu(self.up(self.norm_2(x)))  # flaw: images_encoded_one_by_one
+        return x + self.down(y)  # flaw: images_encoded_one_by_one
+
+
 class VisionTower(nn.Module):
     """A ViT that turns an image into tokens for a language model."""
 
@@ -366,12 +391,12 @@ class VisionTower(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(3, config.width, patch, patch)
         self.positions = nn.Parameter(torch.randn((side // patch) ** 2, config.width) * 0.02)
-        self.blocks = nn.Sequential(*(EncoderBlock(config) for _ in range(config.layers)))
+        self.blocks = nn.Sequential(*(TowerBlock(config) for _ in range(config.layers)))
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.patches(images).flatten(2).transpose(1, 2) + self.positions
-        return self.norm(self.blocks(x))
+        x = self.patches(images).flatten(2).transpose(1, 2)  # flaw: images_encoded_one_by_one
+        return self.norm(self.blocks(x + self.positions))  # flaw: images_encoded_one_by_one
 
 
 class ImageAnswerer(nn.Module):

@@ -251,9 +251,11 @@ class Dynamics(nn.Module):
         )
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
+        # flaw in the next line: planner_repeats_states
         return state + 0.1 * self.net(torch.cat((state, action), -1)).tanh()
 
     def cost(self, state: Tensor, action: Tensor) -> Tensor:
+        # flaw in the next line: planner_repeats_states
         return state.square().sum(-1) + 0.1 * action.square().sum(-1)
 
 
@@ -269,6 +271,7 @@ def costs_of_repeated(model: Dynamics, start: Tensor, actions: Tensor, bound: fl
     for t in range(moments):
         u = actions[:, t].repeat(1, 1, 1)  # flaw: planner_repeats_states
         u = torch.max(torch.min(u, high), low)  # flaw: planner_repeats_states
+        # flaw in the next line: planner_repeats_states
         flat = model(state.reshape(samples, -1), u.reshape(samples, -1))
         state = flat.reshape(1, samples, -1)
         cost = model.cost(state, u)  # flaw: planner_repeats_states
@@ -292,7 +295,7 @@ def costs_of_samples(model: Dynamics, start: Tensor, actions: Tensor, bound: flo
 
 
 def planner_repeats_states(flawed: bool, sizes: Sizes) -> Step:
-    states, actions, width, samples, moments = sizes.of((12, 4, 256, 4096, 40), (3, 2, 8, 6, 4))
+    states, actions, width, samples, moments = sizes.of((12, 4, 256, 2048, 40), (3, 2, 8, 6, 4))
     model = seeded(lambda: Dynamics(states, actions, width), sizes).eval()
     start, spread = seeded(lambda: (torch.randn(states), torch.eye(actions) * 0.25), sizes)
     white = seeded(lambda: torch.randn(samples, moments, actions), sizes)
@@ -398,10 +401,10 @@ class Transducer(nn.Module):
         self.out = nn.Linear(config.width, config.vocabulary)
 
     def decoder(self, words: Tensor) -> Tensor:
-        return self.context(self.words(words).flatten(1))
+        return self.context(self.words(words).flatten(1))  # flaw: transducer_one_by_one
 
     def joined(self, frame: Tensor, words: Tensor) -> Tensor:
-        return self.out((frame + words).tanh())
+        return self.out((frame + words).tanh())  # flaw: transducer_one_by_one
 
 
 def heard_one_by_one(model: Transducer, frames: Tensor) -> list[list[int]]:

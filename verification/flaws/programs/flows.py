@@ -33,7 +33,8 @@ class TextEncoder(nn.Module):
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, text: Tensor) -> Tensor:
-        return self.norm(self.blocks(self.words(text) + self.positions))[:, -1]
+        x = self.words(text) + self.positions  # flaw: text_encoded_each_denoising
+        return self.norm(self.blocks(x))[:, -1]  # flaw: text_encoded_each_denoising
 
 
 class MotionDenoiser(nn.Module):

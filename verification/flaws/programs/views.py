@@ -202,7 +202,7 @@ class PatchNet(nn.Module):
 
 
 def normals_by_svd(flawed: bool, sizes: Sizes) -> Step:
-    patches, points, width, out = sizes.of((256, 128, 64, 32), (4, 40, 4, 3))
+    patches, points, width, out = sizes.of((128, 128, 64, 32), (4, 40, 4, 3))
     model = seeded(lambda: PatchNet(width, out, flawed), sizes)
     first, second = seeded(lambda: torch.randn(2, patches, points, 3), sizes)
     flat = torch.tensor([1.0, 0.6, 0.1], device=sizes.device)
@@ -251,8 +251,8 @@ class KalmanFilter:
     def update(self, mean: Tensor, covariance: Tensor, box: Tensor) -> tuple[Tensor, Tensor]:
         cross = covariance @ self.seen.T  # flaw: tracks_one_by_one
         spread = self.seen @ cross + self.noise  # flaw: tracks_one_by_one
-        factor = torch.linalg.cholesky_ex(spread).L  # flaw: tracks_one_by_one
-        gain = torch.cholesky_solve(cross.mT, factor).mT  # flaw: tracks_one_by_one
+        found = torch.linalg.solve_ex(spread, cross.mT)  # flaw: tracks_one_by_one
+        gain = found.result.mT  # flaw: tracks_one_by_one
         missed = box - (self.seen @ mean[..., None])[..., 0]  # flaw: tracks_one_by_one
         mean = mean + (gain @ missed[..., None])[..., 0]  # flaw: tracks_one_by_one
         return mean, covariance - gain @ cross.mT  # flaw: tracks_one_by_one
