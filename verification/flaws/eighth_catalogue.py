@@ -69,7 +69,7 @@ PICTURES = (
             "SlidingWindowInferer runtime increase if sw_batch_size is too big",
             "Project-MONAI/MONAI/issues/6628",
         ),
-        "a volume is scanned in 320 windows of 32 x 32 x 32, four at a time",
+        "a volume is scanned in 245 windows of 16 x 16 x 16, four at a time",
         "launch-bound, many small launches from a loop over windows: more windows at once",
         anywhere=True,
     ),
@@ -111,7 +111,7 @@ VIEWS = (
             "Where is the potential source for the numerical issue?",
             "raphaelreme/torch-kf/issues/1",
         ),
-        "a tracker predicts and corrects each of 150 tracks by a Kalman filter of its own",
+        "a tracker predicts and corrects each of 100 tracks by a Kalman filter of its own",
         "many small launches from a loop over tracks, launch-bound: filter all tracks in one batch",
     ),
     Flaw(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -447,48 +449,75 @@ def images_encoded_one_by_one(flawed: bool, sizes: Sizes) -> Step:
     return Step(step)
 
 
+class Unit(nn.Sequential):
+    """Two 3D convolutions with a norm and an activation behind each."""
+
+    def __init__(self, wide: int, out: int, stride: int = 1) -> None:
+        super().__init__(
+            nn.Conv3d(wide, out, 3, stride, 1),
+            nn.BatchNorm3d(out),
+            nn.PReLU(),
+            nn.Conv3d(out, out, 3, 1, 1),
+            nn.BatchNorm3d(out),
+            nn.PReLU(),
+        )
+
+
 class SmallUNet(nn.Module):
-    """Three scales of 3D convolutions."""
+    """Convolutions of volumes at four scales."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.top = nn.Sequential(nn.Conv3d(1, width, 3, padding=1), nn.PReLU())
-        self.down = nn.Sequential(nn.Conv3d(width, 2 * width, 3, 2, 1), nn.PReLU())
-        self.deep = nn.Sequential(nn.Conv3d(2 * width, 4 * width, 3, 2, 1), nn.PReLU())
-        self.up = nn.ConvTranspose3d(4 * width, 2 * width, 2, 2)
-        self.back = nn.ConvTranspose3d(4 * width, width, 2, 2)
-        self.out = nn.Conv3d(2 * width, 2, 1)
+        widths = [width * 2**at for at in range(4)]
+        self.top = Unit(1, width)
+        self.down = nn.ModuleList(Unit(a, b, 2) for a, b in pairwise(widths))
+        self.up = nn.ModuleList(nn.ConvTranspose3d(b, a, 2, 2) for a, b in pairwise(widths))
+        self.back = nn.ModuleList(Unit(2 * a, a) for a in widths[:-1])
+        self.out = nn.Conv3d(width, 2, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        top = self.top(x)
-        down = self.down(top)
-        up = self.up(self.deep(down))
-        return self.out(torch.cat((self.back(torch.cat((up, down), 1)), top), 1))
+        levels = [self.top(x)]
+        for unit in self.down:
+            levels.append(unit(levels[-1]))
+        x = levels.pop()
+        for up, back in zip(reversed(self.up), reversed(self.back), strict=True):
+            x = back(torch.cat((up(x), levels.pop()), 1))
+        return self.out(x)
 
 
-def scanned(model: nn.Module, volume: Tensor, side: int, step: int, at_once: int) -> Tensor:
-    """The mean prediction of all windows that overlap, so many of which run at once."""
-    starts = [range(0, size - side + 1, step) for size in volume.shape[2:]]
+def cuts_of(shape: tuple[int, ...], side: int, step: int) -> list[tuple[slice, ...]]:
+    """The windows of a volume."""
+    starts = [range(0, size - side + 1, step) for size in shape]
     places = [(z, y, x) for z in starts[0] for y in starts[1] for x in starts[2]]
+    return [tuple(slice(a, a + side) for a in place) for place in places]
+
+
+def scanned(
+    model: nn.Module, volume: Tensor, cuts: list[tuple[slice, ...]], at_once: int
+) -> Tensor:
+    """The sum of the predictions of all windows, so many of which run at once."""
     total = volume.new_zeros(1, 2, *volume.shape[2:])
-    counts = torch.zeros_like(total[:, :1])
-    for at in range(0, len(places), at_once):
-        cuts = [tuple(slice(a, a + side) for a in place) for place in places[at : at + at_once]]
-        windows = torch.cat([volume[(..., *cut)] for cut in cuts])
-        for cut, predicted in zip(cuts, model(windows), strict=True):
-            total[(..., *cut)] += predicted
-            counts[(..., *cut)] += 1
-    return total / counts
+    for at in range(0, len(cuts), at_once):
+        some = cuts[at : at + at_once]
+        windows = torch.cat([volume[(..., *cut)] for cut in some])
+        for cut, predicted in zip(some, model(windows), strict=True):
+            total[(..., *cut)].add_(predicted)
+    return total
 
 
 def windows_few_at_a_time(flawed: bool, sizes: Sizes) -> Step:
-    width, shape, side = sizes.of((16, (96, 144, 144), 32), (2, (12, 12, 12), 8))
+    width, shape, side = sizes.of((16, (48, 64, 64), 16), (2, (12, 12, 12), 8))
     at_once = sizes.of(4, 2) if flawed else 256
     model = seeded(lambda: SmallUNet(width), sizes).eval().bfloat16()
     volume = seeded(lambda: torch.randn(1, 1, *shape), sizes).bfloat16()
+    cuts = cuts_of(shape, side, side // 2)
+    counts = torch.zeros(shape, device=sizes.device)
+    for cut in cuts:
+        counts[cut] += 1
 
     @torch.inference_mode()
     def step() -> Tensor:
-        return scanned(model, volume, side, side // 2, at_once).float().square().mean()
+        total = scanned(model, volume, cuts, at_once)
+        return (total.float() / counts).square().mean()
 
     return Step(step)

@@ -55,9 +55,9 @@ class SchNet(nn.Module):
 
 def pairs_within(structures: int, atoms: int, device: str) -> Tensor:
     """All pairs (2, n) of different atoms of the same structure, in both orders."""
-    one = torch.arange(atoms, device=device)
-    first, second = one.repeat_interleave(atoms), one.repeat(atoms)
-    local = torch.stack((first, second))[:, first != second]
+    first = torch.arange(atoms, device=device).repeat_interleave(atoms - 1)
+    second = (first + 1 + torch.arange(atoms - 1, device=device).repeat(atoms)) % atoms
+    local = torch.stack((first, second))
     starts = torch.arange(structures, device=device) * atoms
     return (local[:, None] + starts[:, None]).flatten(1)
 

@@ -290,7 +290,7 @@ class AdaptedBlock(nn.Module):
 
 
 def kronecker_weight_rebuilt(flawed: bool, sizes: Sizes) -> Step:
-    large = Config(layers=6, width=2560, heads=20, mlp_width=10240, batch=1, context=1024)
+    large = Config(layers=2, width=4096, heads=32, mlp_width=16384, batch=1, context=1024)
     config = sizes.of(large, gpt.TINY)
     factor = sizes.of(16, 4)
     blocks = seeded(

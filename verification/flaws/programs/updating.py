@@ -311,7 +311,7 @@ class Int8Encoder(nn.Module):
 
 
 def channels_dequantized_in_loop(flawed: bool, sizes: Sizes) -> Step:
-    large = Config(layers=3, width=512, heads=8, mlp_width=2048, batch=64, context=512)
+    large = Config(layers=2, width=512, heads=8, mlp_width=2048, batch=64, context=512)
     config = sizes.of(large, gpt.TINY)
     model = seeded(lambda: Int8Encoder(config, flawed), sizes).eval()
     x = seeded(lambda: torch.randn(config.batch, config.context, config.width), sizes).bfloat16()

@@ -153,7 +153,8 @@ def camera_positions_indexed(flawed: bool, sizes: Sizes) -> Step:
     counts = [count - at * count // 10 for at in range(cameras)]
     splats = torch.cat([torch.arange(each, device=sizes.device) for each in counts])
     which = torch.arange(cameras, device=sizes.device)
-    which = which.repeat_interleave(torch.tensor(counts, device=sizes.device))
+    repeats = torch.tensor(counts, device=sizes.device)
+    which = which.repeat_interleave(repeats, output_size=sum(counts))
     places, truth = seeded(
         lambda: (torch.randint(0, side * side, (len(splats),)), torch.rand(pixels, 3)), sizes
     )
@@ -259,7 +260,7 @@ class KalmanFilter:
 
 
 def tracks_one_by_one(flawed: bool, sizes: Sizes) -> Step:
-    width, depth, tracks, side = sizes.of((128, 24, 150, 640), (8, 1, 5, 32))
+    width, depth, tracks, side = sizes.of((128, 24, 100, 640), (8, 1, 5, 32))
     model = seeded(lambda: FrameDetector(width, depth, tracks), sizes).eval().bfloat16()
     model = model.to(memory_format=torch.channels_last)
     frame = seeded(lambda: torch.randn(1, 3, side, side), sizes).bfloat16()
