@@ -50,7 +50,7 @@ def orthogonal_by_alpha(flawed: bool, sizes: Sizes) -> Step:
     config = sizes.of(Config(batch=4), gpt.TINY)
     model = seeded(lambda: gpt.GPT(config), sizes)
     tokens, targets = gpt.batch_of(config, sizes)
-    project = OrthoGrad(model.parameters(), flawed)  # flaw: orthogonal_by_alpha
+    project = OrthoGrad(model.parameters(), flawed)
     run = training(
         lambda: gpt.loss_of(model, tokens, targets),
         fused_adamw(model),
