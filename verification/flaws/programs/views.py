@@ -175,7 +175,8 @@ def normals_of_svd(around: Tensor) -> Tensor:
 
 def normals_of_products(around: Tensor) -> Tensor:
     """The same from the eigenvectors of 3 x 3 matrices."""
-    _, axes = torch.linalg.eigh(around.transpose(1, 2) @ around)
+    with torch.autocast(around.device.type, enabled=False):
+        _, axes = torch.linalg.eigh(around.mT @ around)
     return axes[:, :, 0]
 
 
