@@ -11,7 +11,7 @@ from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, lo
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.library_kernels import table
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.findings.rules import attention_backend
+from profiler_ext.findings.rules import attention_backend, slow_op
 from profiler_ext.records.events import Ints
 from profiler_ext.rooflines.compute_units import Unit, UnitEvidence
 
@@ -37,6 +37,8 @@ _LEAVE_NARROW = (
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     products, narrow = (_of_units(facts, *each) for each in ((Unit.TF32_TENSOR,), _NARROW))
+    # Of those another algorithm saves nearly all, in any dtype
+    products = np.setdiff1d(products, slow_op.slow_convolutions(facts))
     paced_ns, narrow_ns = (
         facts.median_per_step(own, facts.critical_ns(own)) for own in (products, narrow)
     )

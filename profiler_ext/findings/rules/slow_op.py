@@ -17,7 +17,7 @@ from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import blocks_of, multiprocessors, ops_of, threads_of
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.kineto import op_inputs
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import LaunchKind, Phase
@@ -25,10 +25,11 @@ from profiler_ext.rooflines.peaks import peak_of
 from profiler_ext.rooflines.rooflines import LATENCY_NS, REACHABLE_FRACTION
 from profiler_ext.rooflines.work import bytes_of
 
-# Kernels that pass over their values once or twice: pointwise, copies, reads by an index, softmax,
-# those of norms that are given their statistics, and generated code
+# Kernels that pass over their values once or twice: pointwise, copies, changes of layout, reads by
+# an index, softmax, those of norms that are given their statistics, and generated code
 _PASSES: Final = re.compile(
     r"elementwise_kernel|gather_kernel|CatArray|Memcpy DtoD|Memset|indexSelect|triton_(?!tem)|"
+    r"nchwToNhwc|nhwcToNchw|convertTensor_kernel|tensorTransformGeneric|"
     r"[sS]oft_?[mM]ax|vectorized_layer_norm|layer_norm_grad_input|batch_norm_(transform|elementwise)|"
     r"batch_norm_backward_elemt"
 )
@@ -44,6 +45,7 @@ _PRODUCTS: Final = re.compile(
 )
 # These convolutions run without tensor cores
 _CONVOLVES: Final = re.compile(r"conv_depthwise\dd|_alg\d_engine")
+_CONVOLUTION: Final = re.compile(r"aten::(cudnn_convolution|convolution_backward)")
 _FACTORIZES: Final = re.compile(
     r"linalg_(?!vector_norm|norm\b|multi_dot|matrix_power|vecdot|cross|diagonal)|cholesky|\bsvd|"
     r"\bqr\b|geqrf|orgqr|ormqr|\binverse\b|lstsq|logdet|triangular_solve|matrix_exp|pinv|"
@@ -57,6 +59,9 @@ _MIN_BYTES_PER_THREAD: Final = 2
 _MIN_RATIO: Final = 6
 # In 16 bits, sums by index that no other wait for take nine passes even in well-tuned steps
 _OF_SUMS_BY_INDEX: Final = 12
+# Of many channels convolutions compute much with each value: in recorded steps up to 40 passes, and
+# from 90 on where the filter is large, and the channels are few
+_OF_CONVOLUTIONS: Final = 60
 _MIN_FRACTION: Final = 0.03
 _MANY: Final = 16
 _MAX_SHOWN: Final = 4
@@ -171,6 +176,14 @@ _FAMILIES: Final = (
         "generates it",
     ),
 )
+_FEW_CHANNELS: Final = _Family(
+    _CONVOLUTION.pattern,
+    4,
+    "tiles of many channels are computed for few, once for each place of a large filter",
+    "a separable filter as one for each dimension; a long filter by rfft; pixels of a patch as "
+    "channels (pixel_unshuffle)",
+    _OF_CONVOLUTIONS,
+)
 _ELSE: Final = _Family(
     "", 3, "not known", "another op for the same; or torch.compile of the function"
 )
@@ -187,12 +200,28 @@ class _Call:
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    return _candidates(facts, _slow_lines(facts))
+
+
+def slow_convolutions(facts: Facts) -> Ints:
+    """Return the launches of convolutions that are slow, though they run on tensor cores."""
+    calls = (call for line in _slow_lines(facts) for call in line)
+    own = [each.launches for each in calls if _family(facts, each.longest) is _FEW_CHANNELS]
+    return np.concatenate([NO_ROWS, *own])
+
+
+def _slow_lines(facts: Facts) -> list[list[_Call]]:
+    """Return the slow calls of each line that has any."""
+    return facts.analysis.derived.once("slow calls", lambda: _find_slow(facts))
+
+
+def _find_slow(facts: Facts) -> list[list[_Call]]:
     kernels = _kernels(facts)
     at_lines = [own for own in launches_by_line(facts, kernels) if _matters(facts, own)]
     if not at_lines:
-        return ()
+        return []
     calls = _Calls(facts, np.concatenate(at_lines))
-    return _candidates(facts, map(list, map(calls.slow_of_line, at_lines)))
+    return [slow for slow in map(list, map(calls.slow_of_line, at_lines)) if slow]
 
 
 def _kernels(facts: Facts) -> Ints:
@@ -205,6 +234,7 @@ def _kernels(facts: Facts) -> Ints:
     is_product |= facts.of_op(lambda op: _PRODUCTS.search(op) is not None)
     is_product |= facts.rooflines.is_product
     is_product &= ~facts.named(lambda name: _CONVOLVES.search(name) is not None)
+    is_product &= ~facts.of_op(lambda op: _CONVOLUTION.match(op) is not None)
     return np.flatnonzero(facts.in_steps(is_own & (factorizes | ~is_product)))
 
 
@@ -296,7 +326,7 @@ def _inputs(facts: Facts, launch: int) -> tuple[op_inputs.OpInput, ...]:
 
 
 def _candidates(facts: Facts, lines: Iterable[list[_Call]]) -> Iterator[Candidate]:
-    for slow in filter(None, lines):
+    for slow in lines:
         own = np.concatenate([each.launches for each in slow])
         spent_ns = _paced_ns(facts, own)
         if spent_ns >= max(_MIN_FRACTION * facts.training.step_ns, 1):
@@ -343,8 +373,10 @@ def _candidate(facts: Facts, calls: list[_Call], own: Ints, spent_ns: int) -> Ca
 
 def _family(facts: Facts, launch: int) -> _Family:
     """Return the family by the op, else by the kernel: sums by index sort, too."""
-    ops = f"{facts.innermost_op(launch)} {facts.place(launch).aten_op}"
-    texts = (ops, facts.launches.name[launch])
+    op, name = facts.innermost_op(launch), facts.launches.name[launch]
+    if _CONVOLUTION.match(op) and not _CONVOLVES.search(name):
+        return _FEW_CHANNELS
+    texts = (f"{op} {facts.place(launch).aten_op}", name)
     found = (each for text in texts for each in _FAMILIES if re.search(each.names, text))
     return next(found, _ELSE)
 
