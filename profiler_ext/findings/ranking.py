@@ -119,15 +119,28 @@ def _order(finding: Finding) -> tuple[int, int]:
 
 
 def _capped(candidate: Candidate, facts: Facts) -> Candidate:
-    """Limit the saved idle time to that of a step without recording, where known."""
-    is_idle = len(candidate.idle) and (candidate.busy_ns or not len(candidate.launches))
-    if not facts.training.is_known or candidate.saving_per is not SavingPer.STEP or not is_idle:
+    """Limit what a candidate saves to what a step without recording can lose, where known."""
+    if not facts.training.is_known or candidate.saving_per is not SavingPer.STEP:
         return candidate
-    most_ns = facts.idle_ns + candidate.busy_ns
+    is_idle = len(candidate.idle) and (candidate.busy_ns or not len(candidate.launches))
+    if is_idle:
+        most_ns = facts.idle_ns + candidate.busy_ns
+        most = Figure("no more than a step idles in training", facts.idle_ns, FigureUnit.NS)
+    elif facts.training.is_device_bound and len(candidate.launches) and not len(candidate.idle):
+        most_ns = _until_cpu_ns(candidate.launches, facts)
+        most = Figure("from then on the step waits for the CPU", most_ns, FigureUnit.NS)
+    else:
+        return candidate
     if candidate.est_saving_ns <= most_ns:
         return candidate
-    most = Figure("no more than a step idles in training", facts.idle_ns, FigureUnit.NS)
     return replace(candidate, est_saving_ns=most_ns, evidence=(*candidate.evidence, most))
+
+
+def _until_cpu_ns(launches: Ints, facts: Facts) -> int:
+    """Return what a step can lose until it takes as long as the CPU does for all other launches."""
+    training = facts.training
+    own_ns = facts.median_per_step(launches, facts.pace.since_ns[launches]) / training.slowdown
+    return training.step_ns - max(training.cpu_ns - int(own_ns), 0)
 
 
 def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:

@@ -22,6 +22,8 @@ _FOUR_EACH = re.compile(r"\b(?:vectorized|unrolled)_elementwise_kernel<")  # or 
 _BROADCASTS = re.compile(r"aten::(unsqueeze|expand|expand_as|broadcast_to)$")
 _REPEATS = re.compile(r"aten::(repeat|tile|repeat_interleave|expand)$")
 _REDUCES = re.compile(r"aten::(sum|mean|amax|amin|max|min|any|all|prod|argmax|argmin|\w*norm)$")
+# Kernels whose elements are unknown; between others that take as long they pass over the same
+_PASSES = re.compile(r"aten::(copy_|_fft_[rc]2[rc])$")
 _SUMS: Final = "aten::sum"
 _MUCH_LARGER: Final = 8
 _MIN_ELEMENTS: Final = 1 << 20
@@ -109,7 +111,10 @@ def _run(facts: Facts, own: Ints, large: Ints, around: tuple[Ints, Ints]) -> Ite
         typical_ns = int(np.median(duration_ns[own[large]]))
         reads = own[large[0] :][reductions]
         reads = reads[duration_ns[reads] * _MUCH_LARGER >= typical_ns]
-        yield np.union1d(own[large], reads)
+        between = own[large[0] : large[-1]]
+        is_pass = (counts[between] == 0) & (2 * duration_ns[between] >= typical_ns)
+        passes = between[is_pass & facts.of_op(lambda op: bool(_PASSES.match(op)))[between]]
+        yield np.unique(np.concatenate([own[large], passes, reads]))
 
 
 def _reduces(op: str) -> bool:
@@ -120,12 +125,13 @@ def _broadcasts(facts: Facts, launch: int, before: Ints) -> bool:
     """Tell whether an operand gets another dimension, or is repeated, for a launch."""
     if _REPEATS.match(facts.place(launch).aten_op or "") is not None:
         return True
-    events, op = facts.analysis.recording.trace.events, facts.launches.op_event
-    if op[launch] is np.ma.masked:
+    events = facts.analysis.recording.trace.events
+    own, *others = facts.called_ops(np.append(launch, before)).tolist()
+    if own < 0:
         return False
-    own = int(op[launch])
-    previous = op[before[-1:]].compressed()
-    since_ns = int(events.start_ns[previous[0]]) if len(previous) else 0
+    # An op may copy an operand first: views are made before it is called
+    previous = [each for each in others if each not in (own, -1)]
+    since_ns = int(events.start_ns[previous[-1]]) if previous else 0
     views = flag_rows(events.name, lambda name: _BROADCASTS.match(name) is not None)
     views &= (events.thread == events.thread[own]) & (events.start_ns < events.start_ns[own])
     return bool((views & (events.start_ns > since_ns)).any())
