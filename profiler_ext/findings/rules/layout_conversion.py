@@ -7,16 +7,23 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
+from profiler_ext.findings.rules.large_intermediate import elements_of
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
+from profiler_ext.rooflines.peaks import peak_of
+from profiler_ext.rooflines.rooflines import REACHABLE_FRACTION
 
 _CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
+# Their kernels take the channels first, of a batch norm over instances, too
+_NEEDS_ORDER = re.compile(r"aten::(instance|group)_norm$")
+_MOST_BYTES = 4  # of a number
 # Of one dimension they are products with copies around them, for which there is a rule
 _CONVOLVES = re.compile(r"aten::(conv[23]d|_?convolution)$")
 _BACKWARD = "aten::convolution_backward"
@@ -31,6 +38,13 @@ _NORMALISES = re.compile(
 # ResNet-18 in bfloat16 on an H200 it was 73%.
 _BATCH_NORM_SAVING = 2 / 3
 
+_KEEP = "keep channels_last up to the convolution: no view or .contiguous() across channels"
+_ONE_LAYOUT = (
+    "one layout for both: no channels_last where norms need the channels first (cuDNN's own "
+    "conversions take a pass each), or norms that take the channels last, as batch_norm does, or "
+    "compiled"
+)
+
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     launches = np.flatnonzero(facts.in_steps(facts.named(_changes_layout)))
@@ -38,32 +52,57 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _of_inputs(facts: Facts) -> Iterator[Candidate]:
-    """Yield the copies that torch itself makes of what convolutions are given."""
+    """Yield the copies that torch itself makes of what convolutions, and norms next to them, get."""
     launches = facts.launches
     is_copy = facts.of_op(_COPIES.__eq__) & launches.scope.where(Scope.EAGER)
     is_copy &= facts.in_steps(~facts.named(_is_other_copy) & (facts.main_place >= 0))
+    is_ahead = is_copy & launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE)
     is_copied = facts.mainly(lambda place: _CONVOLVES.match(place.aten_op or "") is not None)
-    is_copied &= launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE)
-    forward = np.flatnonzero(is_copy & is_copied)
-    # Autograd keeps the input as it was given, and the backward copies it once more
+    forward = np.flatnonzero(is_ahead & is_copied)
+    if not len(forward):
+        return
+    needs_order = facts.mainly(lambda place: _NEEDS_ORDER.match(place.aten_op or "") is not None)
+    norms = with_backward(facts, np.flatnonzero(is_ahead & needs_order))
+    norms = norms[is_copy[norms]]
+    # Autograd keeps the input as it was given, and the backward copies it once more. Behind a norm
+    # it copies the gradient, too.
     convolving = {_line(facts.place(row)) for row in forward.tolist()}
     is_behind = facts.mainly(
-        lambda place: place.aten_op == _BACKWARD and _line(place) in convolving
+        lambda place: place.aten_op == _BACKWARD and (len(norms) or _line(place) in convolving)
     )
     undone = _undone(facts, np.flatnonzero(is_copy & facts.mainly(_is_asked)), forward)
-    rows = np.unique(np.concatenate([forward, undone, np.flatnonzero(is_copy & is_behind)]))
+    own = (forward, undone, norms, np.flatnonzero(is_copy & is_behind))
+    yield from _of_copies(facts, np.unique(np.concatenate(own)), forward, norms)
+
+
+def _of_copies(facts: Facts, rows: Ints, forward: Ints, norms: Ints) -> Iterator[Candidate]:
     saved_ns = facts.median_per_step(rows, facts.removal_saving_ns(rows))
-    if saved_ns:
+    by_norms: tuple[Figure, ...] = ()
+    if len(norms):  # the layout still has to change between the two, but in one pass
+        saved_ns -= facts.median_per_step(rows, _pass_ns(facts, rows))
+        norms_ns = facts.median_per_step(norms, facts.launches.duration_ns[norms])
+        by_norms = (Figure("of norms take", norms_ns, FigureUnit.NS),)
+    if saved_ns > 0:
         yield Candidate(
-            summary="convolutions copy their input, which is strided or has another layout",
+            summary="convolutions and norms copy their input, each to another layout"
+            if len(norms)
+            else "convolutions copy their input, which is strided or has another layout",
             est_saving_ns=saved_ns,
             confidence=Confidence.ESTIMATED,
-            remedy="keep channels_last up to the convolution: no view or "
-            ".contiguous() across channels",
+            remedy=_ONE_LAYOUT if len(norms) else _KEEP,
             location=location_of(facts.place(facts.longest(forward))),
-            evidence=(*count_and_time(facts, rows), *launching(facts, rows, saved_ns)),
+            evidence=(*count_and_time(facts, rows), *by_norms, *launching(facts, rows, saved_ns)),
             launches=rows,
         )
+
+
+def _pass_ns(facts: Facts, copies: Ints) -> Ints:
+    """Return what reading and writing the values of copies takes at most, at full bandwidth."""
+    peaks = (peak_of(each.name) for each in facts.analysis.recording.trace.devices)
+    gb_per_s = max((each.gb_per_s for each in peaks if each), default=0.0)
+    moved = 2 * _MOST_BYTES * elements_of(facts)[copies]
+    pass_ns = moved / (REACHABLE_FRACTION * gb_per_s) if gb_per_s else np.inf
+    return np.minimum(pass_ns, facts.launches.duration_ns[copies]).astype(np.int64)
 
 
 def _undone(facts: Facts, asked: Ints, inputs: Ints) -> Ints:
