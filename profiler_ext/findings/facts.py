@@ -27,19 +27,23 @@ from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 Rows = npt.NDArray[np.bool_]
 # A step above this multiple of the median is an outlier, with a compile for example
 _OUTLIER_RATIO = 2
-# The part of their time that is gone once they are compiled, by the trials of ``uncompiled``
-FUSION_SAVING: Final = 0.6
+FUSION_SAVING: Final = 0.6  # of their time, once compiled, by the trials of ``uncompiled``
 # Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12
 FUSED_AWAY: Final = 2 / 3
 _NATIVE = "at::native::"
-# Inductor generates no code for complex numbers
-_COMPLEX = "c10::complex"
-# Nor for these: compiled code calls the same kernels; sums by index take what their atomics take
+_COMPLEX = "c10::complex"  # Inductor generates no code for them
+# Nor for these (torch/_inductor/lowering.py, make_fallback), or what atomics in their sums take
 _NOT_FUSED = re.compile(
-    r"aten::(_?fft_|i?stft|_?ctc_loss|_thnn_fused|sort|topk|kthvalue|_?unique|nonzero|masked_select|"
-    r"multinomial|histc|bincount|searchsorted|_?cdist|_?embedding_bag|embedding_dense_backward|"
-    r"index_add|scatter_add|scatter_reduce|_?index_put|grid_sampler_\dd_backward)"
+    r"aten::(_?fft_|i?stft|_?ctc_loss|_thnn_fused|sort|topk|kthvalue|(nan)?median|mode$|_?unique|"
+    r"nonzero|masked_select|masked_scatter|multinomial|randperm|_?histogram|histc|bincount|"
+    r"searchsorted|_?[cp]dist|_?embedding_bag|embedding_(dense_backward|renorm_)|index_add|"
+    r"index_reduce|scatter_add|scatter_reduce|_?index_put|_?segment_reduce|_coalesce|_?to_sparse|"
+    r"_?linalg_(?!vector_norm|cross|diagonal)|_?cholesky|geqrf|ormqr|lu_unpack|triangular_solve|"
+    r"(grid_sampler_\dd|adaptive_\w+|fractional_\w+|max_pool3d\w+|replication_pad\dd|"
+    r"upsample_(?!nearest2d)\w+)_backward)"
 )
+# The sums for biases, and casts, within their calls are generated
+_CONVOLVES = re.compile(r"aten::(\w*convolution\w*|_conv_depthwise\dd|_?slow_conv\w*)$")
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
 
 
@@ -555,10 +559,11 @@ def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints
 
 def eager_kernels(facts: Facts) -> Ints:
     """Return the rows of torch's own eager kernels with a line, of those that compiling fuses."""
-    # Products, convolutions and attention are libraries'; the optimizer's are at no line.
+    # Products and attention are libraries'; the optimizer's are at no line.
     is_native = facts.named(lambda name: _NATIVE in name and not is_of_complex(name))
-    eager = facts.launches.scope.where(Scope.EAGER) & is_native & ~facts.of_op(_is_not_fused)
-    return np.flatnonzero(facts.in_steps(eager & facts.all_places(_is_model_line)))
+    is_native &= ~facts.of_op(lambda op: _is_not_fused(op) or _CONVOLVES.match(op) is not None)
+    is_native &= facts.launches.scope.where(Scope.EAGER)
+    return np.flatnonzero(facts.in_steps(is_native & facts.all_places(_is_model_line)))
 
 
 def is_of_complex(name: str) -> bool:

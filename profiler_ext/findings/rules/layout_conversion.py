@@ -52,7 +52,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _of_inputs(facts: Facts) -> Iterator[Candidate]:
-    """Yield the copies that torch itself makes of what convolutions, and norms next to them, get."""
+    """Yield the copies that torch makes of what convolutions and norms between them are given."""
     launches = facts.launches
     is_copy = facts.of_op(_COPIES.__eq__) & launches.scope.where(Scope.EAGER)
     is_copy &= facts.in_steps(~facts.named(_is_other_copy) & (facts.main_place >= 0))
