@@ -37,7 +37,7 @@ _NOT_FUSED = re.compile(
     r"aten::(_?fft_|i?stft|_?ctc_loss|_thnn_fused|sort|topk|kthvalue|(nan)?median|mode$|_?unique|"
     r"nonzero|masked_select|masked_scatter|multinomial|randperm|_?histogram|histc|bincount|"
     r"searchsorted|_?[cp]dist|_?embedding_bag|embedding_(dense_backward|renorm_)|index_add|"
-    r"index_reduce|scatter_add|scatter_reduce|_?index_put|_?segment_reduce|_coalesce|_?to_sparse|"
+    r"index_reduce|scatter_add|scatter_reduce|_?index_put|_?segment_reduce|_coalesce|_?to_sparse|_trilinear|"
     r"_?linalg_(?!vector_norm|cross|diagonal)|_?cholesky|geqrf|ormqr|lu_unpack|triangular_solve|"
     r"(grid_sampler_\dd|adaptive_\w+|fractional_\w+|max_pool3d\w+|replication_pad\dd|"
     r"upsample_(?!nearest2d)\w+)_backward)"

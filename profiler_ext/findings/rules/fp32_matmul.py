@@ -14,7 +14,7 @@ from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.events import Ints
 from profiler_ext.rooflines import compute_units, rooflines
 
-_OF_MATRICES = re.compile(r"gemm(?!k1|SN)", re.IGNORECASE)
+_OF_MATRICES = re.compile(r"gemm(?!k1|SN|Small)", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
 # TF32's speedup in practice; the data sheets of A100, H100 and H200 have 7 to 8
 TF32_SPEEDUP: Final = 4

@@ -20,7 +20,7 @@ from profiler_ext.findings.groups import blocks_of, multiprocessors, ops_of, thr
 from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.kineto import op_inputs
 from profiler_ext.records.events import Ints
-from profiler_ext.records.vocabulary import LaunchKind, Phase
+from profiler_ext.records.vocabulary import LaunchKind, Phase, Scope
 from profiler_ext.rooflines.peaks import peak_of
 from profiler_ext.rooflines.rooflines import LATENCY_NS, REACHABLE_FRACTION
 from profiler_ext.rooflines.work import bytes_of
@@ -51,6 +51,8 @@ _FACTORIZES: Final = re.compile(
     r"\bqr\b|geqrf|orgqr|ormqr|\binverse\b|lstsq|logdet|triangular_solve|matrix_exp|pinv|"
     r"\blu_(factor|solve|unpack)"
 )
+# What else launches many kernels for good reason
+_IN_ORDER: Final = re.compile(rf"{_PRODUCTS.pattern}|lstm|gru|rnn|foreach|attention|transformer")
 # Launches before and after a call that may write or read its values: of passes, and of any kind
 _NEXT: Final = 6
 _BESIDE: Final = 2
@@ -142,6 +144,13 @@ _FAMILIES: Final = (
         _OF_SUMS_BY_INDEX,
     ),
     _Family(
+        r"_trilinear|aten::bilinear",
+        3,
+        "all products of two inputs are written to memory for one output after the other",
+        "torch.einsum('bi,oij,bj->bo', x, weight, y), or a product with the weight, then one with "
+        "the other input",
+    ),
+    _Family(
         r"cdist|pdist",
         3,
         "a block computes each distance, without tensor cores",
@@ -216,7 +225,7 @@ def _slow_lines(facts: Facts) -> list[list[_Call]]:
 
 
 def _find_slow(facts: Facts) -> list[list[_Call]]:
-    kernels = _kernels(facts)
+    kernels = np.union1d(_kernels(facts), _looping(facts))
     at_lines = [own for own in launches_by_line(facts, kernels) if _matters(facts, own)]
     if not at_lines:
         return []
@@ -236,6 +245,24 @@ def _kernels(facts: Facts) -> Ints:
     is_product &= ~facts.named(lambda name: _CONVOLVES.search(name) is not None)
     is_product &= ~facts.of_op(lambda op: _CONVOLUTION.match(op) is not None)
     return np.flatnonzero(facts.in_steps(is_own & (factorizes | ~is_product)))
+
+
+def _looping(facts: Facts) -> Ints:
+    """Return the launches of calls that launch a kernel for one part after the other."""
+    table, calls = facts.launches, [NO_ROWS]
+    is_own = table.scope.where(Scope.EAGER) & (facts.main_place >= 0)
+    is_own &= ~table.phase.where(Phase.OPTIMIZER)
+    is_own &= ~facts.mainly(lambda place: _IN_ORDER.search(place.aten_op or "") is not None)
+    for own in launches_by_line(facts, np.flatnonzero(facts.in_steps(is_own))):
+        if len(own) < _MANY or not _matters(facts, own):
+            continue
+        called, op = facts.called_ops(own), ops_of(facts, own).codes
+        _, at, count = np.unique(
+            np.stack([called, op]), axis=1, return_inverse=True, return_counts=True
+        )
+        is_many = (called != table.op_event[own].filled(-1)) & (count[at.ravel()] >= _MANY)
+        calls.append(own[np.isin(called, called[is_many])])
+    return np.concatenate(calls)
 
 
 def _is_pass(facts: Facts) -> Rows:
@@ -344,6 +371,8 @@ def _paced_ns(facts: Facts, launches: Ints, gone: Floats | float = 1.0) -> int:
 def _candidate(facts: Facts, calls: list[_Call], own: Ints, spent_ns: int) -> Candidate:
     most = max(calls, key=lambda each: each.took_ns)
     place, op = facts.place(most.longest), facts.innermost_op(most.longest)
+    if len(most.launches) >= _MANY:
+        op = place.aten_op or op
     family = _family(facts, most.longest)
     gone = np.concatenate(
         [
