@@ -110,7 +110,8 @@ For example, a ConvNeXt-T on an H200 with one block left in float32: `unlike_sib
   (`unknown`, printed as `?`): such findings come last and count as nothing.
 - **The bottleneck counts**: a faster kernel makes a step faster only if the step waits for the
   device. Where the CPU is behind with its launches, the device would only wait longer, so no rule
-  about kernels claims such time.
+  about kernels claims such time. Where the device is the bottleneck, a finding claims no more than
+  until the step takes as long as the CPU needs for all other launches.
 - **Step time without profiling**: profiling slows the CPU, by 1.1 to 2.0 times in our
   measurements, so a device may wait for the CPU only while it is being profiled. The session
   keeps how long each of the last steps before the recording took on the device, with no profiler

@@ -328,6 +328,33 @@ def test_a_backward_copies_the_input_again_that_its_convolution_copied() -> None
     assert (found.location.line, found.est_saving_ns) == (4, 500 * US)
 
 
+def test_a_norm_that_needs_another_layout_copies_what_convolutions_copy_back() -> None:
+    grid = {"grid": [65536, 1, 1], "block": [128, 1, 1]}  # a pass takes 70 us
+    steps = Steps()
+    for step in range(STEPS):
+        with steps.within("aten::instance_norm", 10 * step):
+            steps.launch("copy_", Phase.FORWARD, **grid)
+        with steps.within("aten::conv2d", 10 * step + 1):
+            steps.launch("copy_", Phase.FORWARD, **grid)
+            steps.launch("cudnn_convolution", Phase.FORWARD, GEMM)
+        with steps.within("aten::convolution_backward"):
+            steps.launch("copy_", Phase.BACKWARD, **grid)
+        with steps.within(ENGINE + "ViewBackward0", 10 * step), steps.within("aten::reshape"):
+            steps.launch("copy_", Phase.BACKWARD, **grid)
+        steps.end_step()
+    behind = {"phase": Phase.BACKWARD}
+    analysis = steps.analysis(
+        instance_norm=at(3, "instance_norm"),
+        conv2d=at(4, "conv2d"),
+        convolution_backward=at(9, "convolution_backward") | behind,
+        reshape=at(3, "reshape") | behind,
+    )
+    found = only(layout_conversion.RULE, analysis)
+    pass_us = 65536 * 128 * 4 * 8 / (0.8 * 4800) / US
+    assert found.est_saving_ns == pytest.approx(4 * (300 - pass_us) * US, rel=0.01)
+    assert [each.value for each in found.evidence[:3]] == [4, 1200 * US, 600 * US]
+
+
 @pytest.mark.parametrize(("code", "saved_us"), [("x = x.mT.contiguous()", 600), ("y = g(x)", 300)])
 def test_a_copy_that_a_convolution_undoes_is_needless_too(code: str, saved_us: int) -> None:
     steps = Steps()

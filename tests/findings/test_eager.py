@@ -97,6 +97,10 @@ def test_three_fifths_of_eager_ops_are_at_stake_where_nothing_is_compiled() -> N
         ("void at::native::indexFuncLargeIndex<float, long>", "index_add_"),
         ("void at::native::ctc_loss_log_alpha_gpu_kernel<float, long>", "_ctc_loss"),
         ("void vector_fft<256u, EPT<16u>, float>", "_fft_r2c"),
+        (REDUCE, "_trilinear"),
+        (REDUCE, "linalg_matrix_exp"),
+        (REDUCE, "upsample_bilinear2d_backward"),
+        ("void at::native::conv_depthwise2d_forward_kernel<float>", "_conv_depthwise2d"),
     ],
 )
 def test_what_compiled_code_calls_as_it_is_counts_as_nothing(kernel: str, op: str) -> None:

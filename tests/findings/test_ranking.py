@@ -24,7 +24,7 @@ from profiler_ext.findings.ranking import GENERAL, judge, merge_ranks
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.records.recording import Recording
 from tests.analyses import gpu_step
-from tests.findings.stepping import US, steps, trained
+from tests.findings.stepping import ELEMENTWISE, US, Script, steps, trained
 from tests.handmade import trace
 
 
@@ -93,6 +93,21 @@ def test_no_more_idle_time_is_reported_than_a_step_has_in_training_and_what_laun
     )
     alone = [judge(before, (each,)).ranked[0].est_saving_ns for each in rules]
     assert alone == [80 * US, 110 * US]
+
+
+def test_a_step_gets_no_shorter_than_the_cpu_needs_for_its_other_launches():
+    script = Script()
+    for _ in range(3):
+        for duration_us in (2, 900, *[2] * 49):
+            script.launch(ELEMENTWISE, duration_us * US, cost_ns=10 * US)
+        script.wait()
+        script.end_step()
+    before = trained(script.analysis(), 1000 * US, 1000 * US, 1000 * US)
+    longest = candidate(900 * US, launches=np.array([1, 52, 103]))
+    (found,) = judge(before, (rule("longest", longest),)).ranked
+    # Recording doubles the 500 us that the CPU needs for the 50 others
+    assert found.est_saving_ns == pytest.approx((1000 - 250) * US, rel=0.02)
+    assert found.evidence[-1].name == "from then on the step waits for the CPU"
 
 
 def test_launches_and_idle_time_are_counted_once_and_the_rest_last():

@@ -10,10 +10,11 @@ import pytest
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.ranking import judge
-from profiler_ext.findings.rules import few_blocks, slow_op
+from profiler_ext.findings.rules import few_blocks, float32_model, slow_op
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import ELEMENTWISE, US, Script, is_silent, only, placed
-from tests.findings.test_autograd_nodes import GEMM, STEPS, at
+from tests.findings.test_autograd_nodes import GEMM, STEPS, Steps, at
 
 SELECTS = "void at::native::sbtopk::gatherTopK<float, unsigned int, 3, false>(float*)"
 ADDS = "void at::native::indexFuncLargeIndex<float, long, unsigned int, ReduceAdd>"
@@ -89,6 +90,39 @@ def test_sums_by_index_count_from_twelve_passes_and_no_less_than_reads_at_their_
     assert found.est_saving_ns == (900 - 3 * 50) * US
     gather, here = ("aten::gather", READS, 80), {"gather": 3}
     assert is_silent(slow_op.RULE, stepped("index_add_", ADDS, beside=gather, lines=here))
+
+
+def test_reads_of_short_rows_by_a_block_each_are_no_pass():
+    found = only(slow_op.RULE, stepped("gather", READS, grid=[1 << 18, 1, 1], block=[32, 1, 1]))
+    assert found.est_saving_ns == (900 - 3 * 50) * US
+    assert "read many rows in a block" in found.remedy
+    assert is_silent(slow_op.RULE, stepped("gather", READS, grid=[1 << 18, 1, 1], block=[64, 1, 1]))
+
+
+def test_convolutions_on_tensor_cores_count_from_sixty_passes_and_no_dtype_halves_them():
+    fprop = "cutlass_tensorop_s1688fprop_analytic_tf32_128x64_16x6_nhwc_align4"
+    few_channels, many = (stepped("cudnn_convolution", fprop, us=us) for us in (6000, 2000))
+    assert only(slow_op.RULE, few_channels).est_saving_ns == (6000 - 4 * 50) * US
+    assert is_silent(slow_op.RULE, many)
+    assert is_silent(float32_model.RULE, few_channels)
+    assert only(float32_model.RULE, many).est_saving_ns == 1000 * US
+
+
+def test_a_call_that_passes_over_its_values_again_and_again_is_slow():
+    def times(count: int) -> Analysis:
+        steps = Steps()
+        for _ in range(STEPS):
+            with steps.within("aten::_trilinear"):
+                for _ in range(count):
+                    steps.launch("mul", Phase.BACKWARD, us=50)
+            steps.end_step()
+        return steps.analysis(_trilinear=at(3, "_trilinear", Phase.BACKWARD))
+
+    found = only(slow_op.RULE, times(16))
+    assert found.summary.startswith("aten::_trilinear takes 16 times as long as one pass")
+    assert found.est_saving_ns == pytest.approx((16 - 3) * 50 * US, rel=0.01)
+    assert found.remedy.startswith("torch.einsum")
+    assert is_silent(slow_op.RULE, times(15))
 
 
 def test_the_bytes_of_recorded_inputs_are_a_pass_too():

@@ -113,8 +113,9 @@ RULE = Rule(
     saving="Time of products on the critical path, and of attention, beyond what they take in "
     "bfloat16 in a table measured on an H100 (`benchmarks/library_kernels.py`): products by "
     "whether they are a layer's output or one of its gradients. Convolutions are taken to need "
-    "half of their time. Pointwise ops and norms are not counted: autocast keeps some in float32. "
-    "Products in float32 without tensor cores are those of another rule.",
+    "half of their time; those that `slow_op` reports are left out. Pointwise ops and norms are "
+    "not counted: autocast keeps some in float32. Products in float32 without tensor cores are "
+    "those of another rule.",
     not_on_cpu="the launches ran on the CPU, whose kernels do not tell their unit",
     judge=_judge,
 )

@@ -163,19 +163,23 @@ RULE = Rule(
     name="layout_conversion",
     title="Convolutions that convert the layout of their operands",
     means="cuDNN runs kernels called `nchwToNhwc` or `nhwcToNchw` around convolutions. Or torch "
-    "copies the input of a convolution of two or three dimensions before cuDNN gets it.",
+    "copies the input of a convolution of two or three dimensions before cuDNN gets it; where it "
+    "does, copies of instance and group norms count, too.",
     because="Tensor cores need the channels innermost. For tensors with the channels first, cuDNN "
     "converts the operands before a convolution and its result afterwards. torch's own batch "
-    "norms have kernels for channels-last that are several times as fast. A weight with the "
-    "channels last decides for the input, too: a line that makes it contiguous (to shuffle or "
-    "split channels by views) makes the next convolution copy it back.",
+    "norms have kernels for channels-last that are several times as fast; those of instance and "
+    "group norms take the channels first, so that the layout changes twice around each. A weight "
+    "with the channels last decides for the input, too: a line that makes it contiguous (to "
+    "shuffle or split channels by views) makes the next convolution copy it back.",
     remedy="`model.to(memory_format=torch.channels_last)` and "
     "`images.to(memory_format=torch.channels_last)`: then no conversion is needed. Between "
-    "convolutions no `.contiguous()` or `.view()` that needs the channels first.",
+    "convolutions no `.contiguous()` or `.view()` that needs the channels first. With instance or "
+    "group norms between them, the channels first for all, or `torch.compile` of the norms.",
     saving="Time of those kernels, of copies that make contiguous what the next launch copies "
     "back, and of the same copies in the backward, or of launching them if the CPU is behind; and "
-    "two thirds of the time of torch's own channels-first batch norms on the critical path. Other "
-    "kernels may get faster or slower with the layout, which is not counted.",
+    "two thirds of the time of torch's own channels-first batch norms on the critical path. With "
+    "copies of norms, less one pass for each copy, of 4 bytes a number: cuDNN's own conversions "
+    "take that. Other kernels may get faster or slower with the layout, which is not counted.",
     not_on_cpu="the launches ran on the CPU, where cuDNN is not",
     judge=_judge,
 )

@@ -268,7 +268,8 @@ def _looping(facts: Facts) -> Ints:
 def _is_pass(facts: Facts) -> Rows:
     is_pass = facts.named(lambda name: bool(_PASSES.search(name)) and not _ADDS.search(name))
     rows = np.flatnonzero(facts.named(lambda name: bool(_READS_ROWS.search(name))))
-    is_pass[rows[threads_of(facts, rows) <= _MAX_ROW_THREADS]] = False
+    threads = threads_of(facts, rows)
+    is_pass[rows[(threads > 0) & (threads <= _MAX_ROW_THREADS)]] = False
     return is_pass
 
 
@@ -439,15 +440,19 @@ RULE = Rule(
     "next to it, and such calls take 3% of a step or more at a line. A pass is the longest "
     "pointwise kernel, copy, softmax or read by an index within the call, at its line, and among "
     "the six launches before and after it: what an op reads was just written, what it writes is "
-    "read next. It is taken to last no less than the two launches before and after it, whatever "
-    "they are, than 5 us, than 16 bits for each thread of the op's longest kernel at four "
-    "fifths of the device's bandwidth, and than the op's inputs, where their shapes were recorded "
-    "(`--shapes`). Products, convolutions, attention and RNNs, whose operations are not known "
-    "without shapes, are not judged, but for convolutions without tensor cores; nor are optimizers "
-    "and generated kernels. Sums by index count from twelve passes on.",
+    "read next. No pass is a read of rows of up to 512 bytes, each by a block: it takes what "
+    "starting the blocks takes. It is taken to last no less than the two launches before and "
+    "after it, whatever they are, than 5 us, than 16 bits for each thread of the op's longest "
+    "kernel at four fifths of the device's bandwidth, and than the op's inputs, where their "
+    "shapes were recorded (`--shapes`). Products, attention and RNNs, whose operations are not "
+    "known without shapes, are not judged; nor are optimizers and generated kernels. Sums by "
+    "index count from twelve passes on, convolutions on tensor cores from sixty: with many "
+    "channels they compute that much with each value. Of a call that launches one kernel sixteen "
+    "times or more, passes count, too.",
     because="Kernels of libraries are written for common sizes: selections and norms have a block "
-    "for each slice, scans a thread for each row, sums by index wait for each other, "
-    "factorizations go column by column. The evidence has what the recording tells.",
+    "for each slice or row, scans a thread for each row, sums by index wait for each other, "
+    "factorizations go column by column, convolutions compute whole tiles of channels. The "
+    "evidence has what the recording tells.",
     remedy="What is said of the op's kind. `torch.compile` generates pools, interpolations, norms "
     "and reductions, and calls the others as they are.",
     saving="Time of these calls on the critical path beyond three or four passes, as the evidence "

@@ -184,7 +184,8 @@ RULE = rule.Rule(
     "a finding of its own: of kernels that run in a row all but the longest, of a loss two thirds. "
     "So have the three largest of the other functions, if they lose a twentieth of the step. "
     "Matrix products, convolutions, attention and the optimizer are not included, nor what "
-    "compiled code calls as it is: FFTs and kernels of complex numbers, sorts, sums by index.",
+    "compiled code calls as it is: FFTs and kernels of complex numbers, sorts, sums by index, "
+    "factorizations, `F.bilinear`, gradients of most interpolations.",
     not_on_cpu=rule.ON_CPU,
     judge=_judge,
     takes_rest=True,
