@@ -64,11 +64,12 @@ def _of_inputs(facts: Facts) -> Iterator[Candidate]:
     needs_order = facts.mainly(lambda place: _NEEDS_ORDER.match(place.aten_op or "") is not None)
     norms = with_backward(facts, np.flatnonzero(is_ahead & needs_order))
     norms = norms[is_copy[norms]]
+    has_norms = len(norms) > 0
     # Autograd keeps the input as it was given, and the backward copies it once more. Behind a norm
     # it copies the gradient, too.
     convolving = {_line(facts.place(row)) for row in forward.tolist()}
     is_behind = facts.mainly(
-        lambda place: place.aten_op == _BACKWARD and (len(norms) or _line(place) in convolving)
+        lambda place: place.aten_op == _BACKWARD and (has_norms or _line(place) in convolving)
     )
     undone = _undone(facts, np.flatnonzero(is_copy & facts.mainly(_is_asked)), forward)
     own = (forward, undone, norms, np.flatnonzero(is_copy & is_behind))
