@@ -67,7 +67,15 @@ def test_products_in_fp32_lose_three_quarters_of_their_time() -> None:
     assert [each.value for each in found.evidence] == [800 * US, 2, 4]
 
 
-@pytest.mark.parametrize("kernel", [TF32, GEMV, "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        TF32,
+        GEMV,
+        "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT",
+        "void gemmSN_NN_kernel<float, 128, 2, 4, 8, 3, 4>(cublasGemmSmallNParams<float>)",
+    ],
+)
 def test_products_on_tensor_cores_and_with_vectors_are_none(kernel: str) -> None:
     assert is_silent(fp32_matmul.RULE, step(kernel))
 

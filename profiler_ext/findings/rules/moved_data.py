@@ -95,7 +95,7 @@ _REPEATS = _Reason(
 _COPIES_OPERAND = _Reason(
     "a product copies an operand first, which is broadcast or not in order",
     "einsum, or bmm over the operand's own batch; or the operand made contiguous once, where it "
-    "is made",
+    "is made: weight @ x.mT writes what a linear layer returns in transposed order",
 )
 _FUSES = _Reason(
     "a line only moves data, which the next op reads",
