@@ -140,7 +140,8 @@ def _until_cpu_ns(launches: Ints, facts: Facts) -> int:
     """Return what a step can lose until it takes as long as the CPU does for all other launches."""
     training = facts.training
     own_ns = facts.median_per_step(launches, facts.pace.since_ns[launches]) / training.slowdown
-    return training.step_ns - max(training.cpu_ns - int(own_ns), 0)
+    cpu_ns = min(training.cpu_ns, training.step_ns)
+    return training.step_ns - max(cpu_ns - int(own_ns), 0)
 
 
 def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
