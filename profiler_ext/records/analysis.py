@@ -95,8 +95,8 @@ class IdlePieces:
     start_ns: Ints
     duration_ns: Ints
     cause: Interned  # an ``IdleCause``
-    # Index into ``places``: where the thread that runs the steps was; where a compiled graph
-    # waited, the line of that wait
+    # Index into ``places``: where the thread that runs the steps was; where a compiled graph or a
+    # node of autograd waited, the line of that wait
     place: Codes
     cause_place: Codes  # the same, of the cause: after a synchronisation the line that waited
     cpu_activity: Interned  # the innermost CPU event that covers most of it, or ``""``

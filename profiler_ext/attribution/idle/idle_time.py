@@ -61,11 +61,11 @@ _NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class WaitLines:
-    """The places of waiting calls in compiled graphs."""
+    """The places of waiting calls in compiled graphs and in nodes of autograd."""
 
     calls: Ints  # rows of these calls, in order
     place: Ints  # index into ``places`` for each
-    places: tuple[Place, ...]  # the places of the launches that the same op made before
+    places: tuple[Place, ...]  # of the launches that the same op, or node, made before
 
     def at(self, rows: Ints) -> Ints:
         """Return the index of the place of each call; ``NO_ROW`` where none is known."""
@@ -81,30 +81,48 @@ def find_wait_places(
     main_place: Ints,
     places: tuple[Place, ...],
 ) -> WaitLines:
-    """Find the line of each call that waits in an op that launched compiled work."""
-    has_source = np.array(
-        [each.graph is not None and each.line is not None for each in places], bool
-    )
+    """Find the line of each call that waits in an op that launched compiled work, or in a node.
+
+    While a node of autograd waits, the CPU is at the line of ``backward()``. The wait is of the
+    node's forward, as are its launches.
+    """
+    has_line = np.array([each.line is not None for each in places], bool)[main_place]
+    is_compiled = np.array([each.graph is not None for each in places], bool)[main_place]
     ops = nesting.nearest(flag_rows(events.name, classify.is_dispatched_op))
-    own = take(ops, enqueued.call, NO_ROW)
-    with_source = np.flatnonzero((own != NO_ROW) & has_source[main_place])
+    nodes = nesting.nearest(flag_rows(events.name, _is_node))
+    launches_graph = np.zeros(len(events) + 1, np.bool_)
+    launches_graph[take(ops, enqueued.call[has_line & is_compiled], NO_ROW)] = True
+    launches_graph[NO_ROW] = False
+    around = np.where(launches_graph[ops], ops, nodes)
+    is_own = is_compiled | ~launches_graph[take(ops, enqueued.call, NO_ROW)]
+    own = take(around, enqueued.call, NO_ROW)
+    with_source = np.flatnonzero((own != NO_ROW) & has_line & is_own)
     is_call = flag_rows(events.category, classify.is_runtime_call)
     waiting = np.flatnonzero(is_call & flag_rows(events.name, classify.is_device_wait))
-    waiting = waiting[ops[waiting] != NO_ROW]
-    calls = np.concatenate([waiting, enqueued.call[with_source]])
+    waiting = waiting[around[waiting] != NO_ROW]
     launching = enqueued.call[with_source]
-    every = np.append(launching, calls)
-    is_query = np.arange(len(every)) >= len(launching)
-    order = np.lexsort((is_query, events.start_ns[every], ops[every]))
-    last = np.maximum.accumulate(np.where(is_query[order], NO_ROW, np.arange(len(every))))
-    result = np.where(last == NO_ROW, NO_ROW, order[last])
-    is_same = ops[every[result]] == ops[every[order]]
-    before = np.empty(len(every), dtype=np.int64)
-    before[order] = np.where((result != NO_ROW) & is_same, result, NO_ROW)
-    by = before[len(launching) :]
+    calls = np.append(waiting, launching)
+    by = _last_before(events, around, launching, calls)
     calls, first = np.unique(calls[by != NO_ROW], return_index=True)
     used, place = np.unique(main_place[with_source[by[by != NO_ROW][first]]], return_inverse=True)
     return WaitLines(calls, place, tuple(places[each] for each in used.tolist()))
+
+
+def _is_node(name: str) -> bool:
+    return names.evaluated_function(name) is not None
+
+
+def _last_before(events: Events, around: Rows, launching: Ints, calls: Ints) -> Ints:
+    """Return which call launched last before each call, or is it, within the same event."""
+    every = np.append(launching, calls)
+    is_query = np.arange(len(every)) >= len(launching)
+    order = np.lexsort((is_query, events.start_ns[every], around[every]))
+    last = np.maximum.accumulate(np.where(is_query[order], NO_ROW, np.arange(len(every))))
+    result = np.where(last == NO_ROW, NO_ROW, order[last])
+    is_same = around[every[result]] == around[every[order]]
+    before = np.empty(len(every), dtype=np.int64)
+    before[order] = np.where((result != NO_ROW) & is_same, result, NO_ROW)
+    return before[len(launching) :]
 
 
 class Activities:

@@ -134,7 +134,8 @@ RULE = Rule(
     name="synchronisation",
     title="A line at which the CPU waits for the device",
     means="At this line the CPU waited until the device had finished all its work. Afterwards the "
-    "device had nothing to do until the CPU launched again.",
+    "device had nothing to do until the CPU launched again. What waits in the backward of an op "
+    "counts at the line of its forward.",
     because="`.item()`, `.cpu()`, `nonzero`, `print` of a tensor and an `if` on one need a value "
     "that the device has not computed yet. The CPU loses the lead that would have hidden its "
     "launches.",

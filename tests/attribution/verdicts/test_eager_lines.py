@@ -6,7 +6,7 @@ from typing import Any
 
 from profiler_ext.attribution import attribute
 from profiler_ext.kineto.names import clock_mark
-from profiler_ext.records.analysis import Place
+from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.lineage import ModuleFrame
 from profiler_ext.records.recording import (
     ClockMark,
@@ -17,9 +17,11 @@ from profiler_ext.records.recording import (
     ThreadPositions,
     thread_positions,
 )
+from profiler_ext.records.vocabulary import IdleCause
 from tests.attribution.reading import assert_conserves
+from tests.attribution.test_idle_wait_lines import WAITS
 from tests.attribution.timeline import AUTOGRAD, MAIN, SETTINGS, Timeline
-from tests.handmade import Mark, trace
+from tests.handmade import Mark, pieces, trace
 
 FORWARD, BACKWARD, HOOK, UNKNOWN, RECOMPUTED = 1, 2, 3, 4, 6
 POSITIONS = (
@@ -52,8 +54,8 @@ class Lived(Timeline):
         assert isinstance(thread, int)
         self.noted.setdefault(thread, []).append((self._tick(), position))
 
-    def attributed(self, *, until_ns: int = 10**6, without: bool = False) -> list[Place]:
-        """The place of each launch."""
+    def analysis(self, *, until_ns: int = 10**6, without: bool = False) -> Analysis:
+        """What was written, attributed."""
         threads: list[ThreadPositions] = [
             thread_positions(thread, *map(list, zip(*noted, strict=True)))
             for thread, noted in self.noted.items()
@@ -64,6 +66,11 @@ class Lived(Timeline):
         events = self.marks if without else [*self.marks, MARK]
         analysis = attribute(Recording(trace(events), (), SETTINGS, python=lines))
         assert_conserves(analysis)
+        return analysis
+
+    def attributed(self, *, until_ns: int = 10**6, without: bool = False) -> list[Place]:
+        """The place of each launch."""
+        analysis = self.analysis(until_ns=until_ns, without=without)
         return [analysis.places[at] for at in analysis.shares.place.tolist()]
 
 
@@ -213,4 +220,27 @@ def test_a_gradient_is_added_to_a_parameter_s_at_the_line_of_the_op_that_gave_it
     assert brief(timeline.attributed()[-1]) == (
         *(5, "layer", "gradient_accumulation", "line_of_last_gradient"),
         "sum_of_gradients",
+    )
+
+
+def test_a_wait_in_a_node_is_at_the_line_of_its_forward() -> None:
+    timeline = Lived()
+    with timeline.annotation("ProfilerStep#1"):
+        forward(timeline)
+        timeline.at(BACKWARD)
+        with timeline.on(AUTOGRAD):
+            engine, own = node(timeline, "MulBackward0")
+            with engine, own:
+                timeline.op("aten::norm", "k_norm")
+                timeline.wait()
+                timeline.op("aten::mul", "k_mul")
+    waits = [each for each in pieces(timeline.analysis()) if each.cause in WAITS]
+    assert {(each.cause, each.cause_place.line) for each in waits} == {
+        (IdleCause.SYNCHRONISATION, 5),
+        (IdleCause.AFTER_SYNCHRONISATION, 5),
+    }
+    (wait,) = {each.place for each in waits if each.cause == IdleCause.SYNCHRONISATION}
+    assert brief(wait) == (
+        *(5, "layer", "backward", "line_of_forward_op"),
+        "autograd_sequence_number",
     )
