@@ -8,6 +8,7 @@ its launches are merged, on top of the groups with a larger one, so that no time
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,29 +49,38 @@ from profiler_ext.findings.groups import (
     Replayed,
     busiest,
     busy_merged,
-    least_frequent,
     ops_of,
     placed,
     replayed_in_turn,
     saved_by_graphs_ns,
     usual_count,
 )
+from profiler_ext.findings.loops_of_lines import (
+    MAX_BODY_LAUNCHES,
+    MIN_CALLS,
+    Function,
+    Line,
+    Run,
+    function_of,
+    line_of,
+    lines_of_views,
+    loops_of,
+    repeated,
+)
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints, flag_rows
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 
 GROUPS = "groups of parameters"
 _MIN_OPTIMIZER_LAUNCHES = 32
 _MIN_GROUPS = 32  # a learning rate for each layer takes fewer
-_MIN_CALLS = 8  # fewer calls of a line in one forward are no loop
 _MIN_TENSORS = 16
 _MIN_EAGER = 16
 _MIN_COMPILED = 0.1
 _READ = "aten::_local_scalar_dense"
-# A loop's body has fewer lines; a model that runs several times has more
-_MAX_BODY_LAUNCHES = 48
 _LATE = 0.5  # of its launches a group that the CPU is late for has fewer on the critical path
 _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
 # The backward of a part of a tensor, which writes zeros for all of it in each round
@@ -78,10 +88,6 @@ _WHOLE_GRADIENTS = frozenset({"aten::new_zeros", "aten::select_backward", "aten:
 # These launch many kernels, too: of a list of tensors, or of what no other op does with fewer
 _LIBRARY_LOOPS = re.compile(r"_foreach_|_fused_|rnn|lstm|gru|Optimizer|cudnn", re.IGNORECASE)
 _PACKING = "aten::_pack_padded_sequence"
-
-
-_Line = tuple[str | None, int | None, str | None]
-_Function = tuple[str | None, str | None, str | None]
 
 
 def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
@@ -323,7 +329,7 @@ def _next_to_compiled(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     own = own[~facts.pace.is_critical[own]]  # its rule judges those by their device time
     if facts.launches_per_step(own) >= _MIN_EAGER:
         places = np.unique(facts.main_place[own]).tolist()
-        lines = len({_line(facts.analysis.places[at])[:2] for at in places})
+        lines = len({line_of(facts.analysis.places[at])[:2] for at in places})
         yield LaunchGroup(Kind.EAGER, busiest(facts, own), own, lines, 0.15, 1 - FUSED_AWAY)
 
 
@@ -372,41 +378,55 @@ def _is_dense(facts: Facts, launches: Ints, count: int) -> bool:
     enqueued_ns, step = facts.pace.enqueued_ns, facts.launches.step[launches].filled(-1)
     ordered = np.sort(enqueued_ns)
     own = [np.searchsorted(ordered, enqueued_ns[launches[step == at]]) for at in np.unique(step)]
-    return median_low([int(np.ptp(each)) for each in own]) <= _MAX_BODY_LAUNCHES * count
+    return median_low([int(np.ptp(each)) for each in own]) <= MAX_BODY_LAUNCHES * count
 
 
 def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of lines that one forward runs many times, and those of their backward."""
-    rounds: dict[_Function, dict[_Line, int]] = {}
-    for place, count in _repeated(facts, launches).items():
-        function = place.file, place.function, place.module_class
-        rounds.setdefault(function, {})[_line(place)] = count
-    views = _lines_of_views(facts, launches)
-    for function, lines in rounds.items():
-        least = min(lines.values())
-        lines |= {line: least for line, count in views.get(function, {}).items() if count >= least}
-        own = launches[placed(facts, launches, partial(_is_at, lines))]
-        modules, times = len({module for _, _, module in lines}), median_low(lines.values())
-        merged = _merged_rounds(facts, own, times)
-        yield _calls(facts, busiest(facts, own), own, (times, modules), merged)
+    views = lines_of_views(facts, launches)
+    for runs in loops_of(repeated(facts, launches)):
+        functions: dict[Function, dict[Line, int]] = {}
+        for each in runs:
+            lines = functions.setdefault(function_of(each.place), {})
+            lines[line_of(each.place)] = max(lines.get(line_of(each.place), 0), each.count)
+        for function, lines in functions.items():
+            least, behind = min(lines.values()), views.get(function, {})
+            lines |= {line: least for line, count in behind.items() if count >= least}
+        yield _loop(facts, launches, functions, runs[0])
 
 
-def _lines_of_views(facts: Facts, launches: Ints) -> dict[_Function, dict[_Line, int]]:
-    """Return lines that launch in the backward alone, with how often each step does.
+def _loop(
+    facts: Facts, launches: Ints, functions: dict[Function, dict[Line, int]], first: Run
+) -> LaunchGroup:
+    """Return the group of a loop that runs some lines of functions so many times."""
+    every = {line: count for lines in functions.values() for line, count in lines.items()}
+    own = launches[placed(facts, launches, partial(_is_at, every))]
+    lines = functions[function_of(first.place)]
+    times, modules = median_low(lines.values()), len({module for _, _, module in lines})
+    where = busiest(facts, own) if len(functions) == 1 else _line_of_loop(facts, own)
+    return _calls(facts, where, own, (times, modules), _merged_rounds(facts, own, times))
 
-    Views launch nothing, and their gradients are kernels: sums for ``expand``.
-    """
-    is_behind = facts.launches.phase.where(Phase.BACKWARD)[launches]
-    places, of_launch = facts.analysis.places, facts.main_place[launches]
-    ahead = {_line(places[at]) for at in np.unique(of_launch[~is_behind]).tolist() if at >= 0}
-    at, counts = np.unique(of_launch[is_behind & (of_launch >= 0)], return_counts=True)
-    lines: dict[_Function, dict[_Line, int]] = {}
-    for place, count in zip((places[each] for each in at.tolist()), counts.tolist(), strict=True):
-        if place.line is not None and _line(place) not in ahead:
-            of_function = lines.setdefault((place.file, place.function, place.module_class), {})
-            known = of_function.get(_line(place), 0)
-            of_function[_line(place)] = max(known, count // len(facts.analysis.steps))
-    return lines
+
+def _line_of_loop(facts: Facts, launches: Ints) -> Location:
+    """Return the line that most launches come from, in the innermost function around them all."""
+    places = facts.analysis.places
+    at, counts = np.unique(facts.main_place[launches], return_counts=True)
+    stacks = [places[each].stack for each in at.tolist()]
+    depth = 0
+    for frames in zip(*stacks, strict=False):
+        if len({(each.file, each.function) for each in frames}) > 1:
+            break
+        depth += 1
+        if len({each.line for each in frames}) > 1:
+            break
+    lines: Counter[Frame] = Counter()
+    for stack, count in zip(stacks, counts.tolist(), strict=True):
+        if depth:
+            lines[stack[depth - 1]] += count
+    if not lines:
+        return busiest(facts, launches)
+    frame = lines.most_common(1)[0][0]
+    return Location(frame.file, frame.line, frame.code)
 
 
 def _one_for_each_line(
@@ -498,7 +518,7 @@ def _module_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         if not is_independent(call.code, is_joined=is_joined[call]):
             continue
         rounds = rounds_of(call, own, *_forward(facts, launches))
-        if rounds >= _MIN_CALLS:
+        if rounds >= MIN_CALLS:
             rows = launches[np.isin(of_launch, list(own))]
             where = Location(call.caller.file, call.line, call.code)
             lists = len({container for container, _ in own.values()})
@@ -512,47 +532,8 @@ def _forward(facts: Facts, launches: Ints) -> tuple[Sequence[Place], list[int]]:
     return facts.analysis.places, facts.main_place[forward].tolist()
 
 
-def _repeated(facts: Facts, launches: Ints) -> dict[Place, int]:
-    """Return the places that one forward runs often, one time soon after the other."""
-    # What needs no gradient, a mask say, is of no phase, and may be between a loop's others
-    phase = facts.launches.phase
-    is_forward = phase.where(Phase.FORWARD)[launches]
-    is_other = ~is_forward & ~phase.where(Phase.OTHER)[launches]
-    forward, run = launches[is_forward], np.cumsum(is_other)[is_forward]
-    place, ops = facts.main_place[forward], ops_of(facts, forward).codes
-    event = facts.called_ops(forward)
-    places = facts.analysis.places
-    calls: dict[tuple[int, int], dict[int, set[int]]] = {}
-    spans: dict[tuple[int, int], tuple[int, int]] = {}
-    # With four products in it a line is no loop: its rounds are those of all its ops
-    of_lines: dict[tuple[_Line, int], dict[int, set[int]]] = {}
-    rows = zip(*(column.tolist() for column in (place, run, ops, event)), strict=True)
-    for position, (at, of_run, op, of) in enumerate(rows):
-        calls.setdefault((at, of_run), {}).setdefault(op, set()).add(of)
-        of_lines.setdefault((_line(places[at]), of_run), {}).setdefault(op, set()).add(of)
-        spans[at, of_run] = spans.get((at, of_run), (position, 0))[0], position
-    repeated: dict[Place, int] = {}
-    for (at, of_run), by_op in calls.items():
-        where, of_line = places[at], of_lines[_line(places[at]), of_run]
-        count = min(least_frequent(_lengths(by_op)), least_frequent(_lengths(of_line)))
-        first, last = spans[at, of_run]
-        # With more launches from one time to the next it is no loop in a model, but one around it.
-        is_loop = count >= _MIN_CALLS and last - first <= _MAX_BODY_LAUNCHES * count
-        if is_loop and where.line is not None:
-            repeated[where] = max(repeated.get(where, 0), count)
-    return repeated
-
-
-def _lengths(by_op: dict[int, set[int]]) -> Ints:
-    return np.array([len(each) for each in by_op.values()], np.int64)
-
-
-def _is_at(lines: Container[_Line], place: Place) -> bool:
-    return _line(place) in lines
-
-
-def _line(place: Place) -> _Line:
-    return place.file, place.line, place.module
+def _is_at(lines: Container[Line], place: Place) -> bool:
+    return line_of(place) in lines
 
 
 def _by_function(facts: Facts, launches: Ints) -> Iterator[Ints]:

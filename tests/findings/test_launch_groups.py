@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings.finding import Location
 from profiler_ext.findings.launch_groups import Kind, launch_groups
 from profiler_ext.findings.ranking import judge
 from profiler_ext.findings.rules import (
@@ -238,6 +239,43 @@ def test_a_line_of_views_in_a_loop_counts_with_the_sums_of_their_gradients():
 def test_a_line_of_few_rounds_or_a_whole_model_in_each_is_no_loop():
     assert is_silent(python_loop.RULE, cells(6))
     assert is_silent(python_loop.RULE, cells(10, body=60))
+
+
+def moments(rounds: int, layers: int = 4, body: int = 15) -> Analysis:
+    """Return steps that run layers in each moment, and the lines of a function after each."""
+    script = Script()
+    for _ in range(_STEPS):
+        for _ in range(rounds):
+            for layer in range(layers):
+                script.launch("void cutlass::conv", 2 * US, op=f"aten::conv_{layer}")
+                for at in range(body):
+                    script.launch("void at::native::neuron", 2 * US, op=f"aten::neuron_{at}")
+        script.launch("void at::native::mean_backward", 2 * US, op="aten::mean_backward")
+        script.end_step()
+    model, called = Frame("/model.py", 12, "forward", "conv(x)"), {"phase": Phase.FORWARD}
+    convs = {
+        f"conv_{layer}": called
+        | {"file": "/model.py", "function": "forward", "line": 12, "stack": (model,)}
+        | {"module": f"convs.{layer}", "module_class": "Conv2d", "code": "conv(x)"}
+        for layer in range(layers)
+    }
+    stack = (replace(model, line=13, code="x = fired(x)"), Frame("/model.py", 3, "fired", "x * s"))
+    fired = called | {"file": "/model.py", "function": "fired", "line": 3, "stack": stack}
+    neurons = {f"neuron_{at}": fired | {"module": ""} for at in range(body)}
+    return _in_phases(placed(script.analysis(), **convs, **neurons))
+
+
+def test_a_loop_has_what_its_rounds_call_as_one_finding_at_its_own_line():
+    found = only(python_loop.RULE, moments(8))
+    assert found.location == Location("/model.py", 13, "x = fired(x)")
+    assert found.summary.endswith("a Python loop runs 32 times in a forward (512 launches)")
+
+
+def test_layers_that_run_once_beside_a_loop_are_not_of_it():
+    # The layers' own lines run as often as the loop's, each for another module
+    found = only(python_loop.RULE, moments(1, layers=12, body=4))
+    assert found.location.line == 3
+    assert "(48 launches)" in found.summary
 
 
 def test_beside_compiled_graphs_eager_launches_are_to_be_compiled_too():
