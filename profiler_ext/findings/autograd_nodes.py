@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from statistics import median_low
 
 import numpy as np
 
@@ -21,6 +22,7 @@ _OF_ONE_VALUE = re.compile(
     r"StdMean|Linalg|Frexp|Foreach|Attention|Unique))\w+Backward\d+$"
 )
 _UNNUMBERED = -1
+_MIN_ROWS = 8  # of a Jacobian; fewer are losses
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,55 @@ def _next_op_ns(events: Events, ops: Ints) -> Ints:
         at = np.searchsorted(starts_ns, events.end_of(ops[own]))
         result[own] = np.append(starts_ns, np.iinfo(np.int64).max)[at]
     return result
+
+
+def begins_again(nodes: Nodes, calls: Calls) -> Rows:
+    """Flag the runs of a node after its first by calls that begin at the same value."""
+    is_again = np.zeros(len(nodes), np.bool_)
+    rows = np.flatnonzero((calls.root >= 0) & (nodes.number >= 0))
+    rows = rows[np.argsort(calls.of_node[rows], kind="stable")]
+    runs = np.stack([calls.root[rows], nodes.number[rows]])
+    is_again[rows] = True
+    is_again[rows[np.unique(runs, axis=1, return_index=True)[1]]] = False
+    return is_again
+
+
+@dataclass(frozen=True, slots=True)
+class RowRuns:
+    """The runs of nodes for one row after the other, each by a call of its own."""
+
+    is_run: Rows  # by node: it runs for a row
+    is_own: Rows  # or was made in such a run, or one of those
+    count: int  # of the runs of a node, 0 without any
+
+
+def runs_in_rows(facts: Facts) -> RowRuns:
+    """Return the runs of nodes that a step runs again and again, their gradients kept apart."""
+    return facts.analysis.derived.once("rows of autograd", lambda: _runs_in_rows(facts))
+
+
+def _runs_in_rows(facts: Facts) -> RowRuns:
+    nodes = nodes_of(facts)
+    is_known = nodes.number >= 0
+    counts = np.bincount(nodes.number[is_known])[np.where(is_known, nodes.number, 0)]
+    is_run = is_known & (counts >= _MIN_ROWS)
+    if is_run.any():
+        # Calls that begin at one value are one call for several others, with that value's gradient
+        at_one = nodes.number[begins_again(nodes, calls_of(facts))]
+        is_run &= ~np.isin(nodes.number, at_one)
+    before = np.maximum.accumulate(np.where(is_known, np.arange(len(nodes)), 0))
+    is_summed = accumulates(facts, nodes) & is_run[before]
+    # Where most runs add to the gradients of parameters, one backward of the sum does the same
+    followed = np.unique(before[is_summed])
+    at_sums = is_run & np.isin(nodes.number, nodes.number[followed])
+    if not is_run.any() or 2 * len(followed) > at_sums.sum() > 0:
+        none = np.zeros(len(nodes), np.bool_)
+        return RowRuns(none, none, 0)
+    count = median_low(counts[is_run].tolist())
+    is_own, maker = is_run | is_summed, makers_of(facts)
+    while (is_made := ~is_own & (maker >= 0) & is_own[maker]).any():
+        is_own |= is_made
+    return RowRuns(is_run, is_own, count)
 
 
 def makers_of(facts: Facts) -> Ints:

@@ -39,6 +39,7 @@ class Kind(Enum):
     OPTIMIZER = auto()  # an optimizer that updates parameters one by one
     TENSORS = auto()  # a loop over tensors outside of forward and backward
     CALLS = auto()  # a loop in a forward, also over the modules of a list
+    ROWS = auto()  # calls of autograd that run the same nodes, for one row after the other
     OPS = auto()  # ops that launch a kernel for each part of what they are given
     COPIES = auto()  # waits for copies from memory that is not pinned
     EAGER = auto()  # what runs eagerly next to compiled graphs

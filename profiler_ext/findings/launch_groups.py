@@ -16,7 +16,12 @@ from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.autograd_nodes import backward_of, copies_whole
+from profiler_ext.findings.autograd_nodes import (
+    backward_of,
+    copies_whole,
+    node_around,
+    runs_in_rows,
+)
 from profiler_ext.findings.calls_of_lists import (
     CallLine,
     Item,
@@ -214,12 +219,14 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     is_eager = facts.in_steps(launches.scope.where(Scope.EAGER) & ~facts.pace.replayed)
     eager = np.flatnonzero(is_eager)
     yield from _optimizer(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OPTIMIZER)))
-    yield from _tensor_loops(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OTHER)))
+    is_other = is_eager & launches.phase.where(Phase.OTHER)
+    loops = [*_tensor_loops(facts, np.flatnonzero(is_other)), *_rows_of_autograd(facts, eager)]
+    in_model: list[LaunchGroup] = []
     if _is_compiled(facts):
-        in_model = [*_next_to_compiled(facts, eager)]
+        in_model += _next_to_compiled(facts, eager)
     else:
-        loops = (*_call_loops(facts, eager), *_module_loops(facts, eager))
-        in_model = [*_one_for_each_line(facts, loops, copies_whole(facts, eager))]
+        loops += (*_call_loops(facts, eager), *_module_loops(facts, eager))
+    in_model += _one_for_each_line(facts, loops, copies_whole(facts, eager))
     yield from in_model
     yield from _looping_ops(facts, eager)
     yield from constants(facts, eager)
@@ -371,6 +378,23 @@ def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
             if count >= _MIN_TENSORS and _is_dense(facts, own, count):
                 merged = busy_merged(facts, own, in_turn=_is_in_turn(facts, own))
                 yield LaunchGroup(Kind.TENSORS, busiest(facts, own), own, count, 0.1, merged)
+
+
+def _rows_of_autograd(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of nodes that one line's calls of autograd run for one row each."""
+    runs = runs_in_rows(facts)
+    if not runs.count:
+        return
+    at = node_around(facts, launches)
+    own = launches[np.append(runs.is_own, False)[at]]
+    idle = facts.idle_before(launches[np.append(runs.is_run, False)[at]])
+    lines, duration_ns = (
+        idle_by_line(facts, idle, facts.analysis.idle.place),
+        facts.analysis.idle.duration_ns,
+    )
+    where = max(lines, key=lambda each: int(duration_ns[lines[each]].sum()), default=NOWHERE)
+    kept = 1 / runs.count
+    yield LaunchGroup(Kind.ROWS, where, own, runs.count, kept, busy_merged(facts, own))
 
 
 def _is_dense(facts: Facts, launches: Ints, count: int) -> bool:

@@ -177,6 +177,41 @@ def test_derivatives_of_one_value_cost_their_second_call_and_what_goes_through_i
     assert "grad(y, (a, b, c))" in found.remedy
 
 
+def in_rows(count: int, *, is_summed: bool = False) -> Analysis:
+    """Steps with a backward for each row of a result, and one through what these made."""
+    steps = Steps()
+    for step in range(STEPS):
+        first = 1000 * step
+        for row in range(count):
+            with (
+                steps.within(ENGINE + "AddmmBackward0", first),
+                steps.within("aten::mm", first + 50 + row, forward=0),
+            ):
+                steps.launch("mm_backward", Phase.BACKWARD, us=2)
+            if is_summed:
+                with steps.within(ENGINE + ACCUMULATES):
+                    steps.launch("add_", Phase.GRADIENT_ACCUMULATION, us=2)
+        for row in reversed(range(count)):
+            with steps.within(ENGINE + "MmBackward0", first + 50 + row):
+                steps.launch("mm_twice", Phase.BACKWARD, us=2)
+        steps.end_step()
+    backward = at(4, "linear", Phase.BACKWARD)
+    return steps.analysis(mm_backward=backward, mm_twice=backward)
+
+
+def test_a_jacobian_row_by_row_costs_all_rows_but_one_with_what_goes_through_their_graph():
+    found = only(repeated_backward.RULE, in_rows(20))
+    rows = "20 calls of autograd run the same nodes, each for another row (40 launches)"
+    assert found.summary == f"CPU launch-bound: {rows}"
+    assert "is_grads_batched" in found.remedy
+
+
+@pytest.mark.parametrize("analysis", [in_rows(4), in_rows(20, is_summed=True)])
+def test_a_few_losses_or_gradients_that_are_added_are_no_rows(analysis: Analysis):
+    found = only(repeated_backward.RULE, analysis)
+    assert found.remedy.startswith("add the losses")
+
+
 def test_gradients_that_are_not_ones_may_be_others_in_each_call():
     assert is_silent(repeated_backward.RULE, differentiated(is_scaled=True))
 

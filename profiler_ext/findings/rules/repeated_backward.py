@@ -10,11 +10,13 @@ from profiler_ext.findings.autograd_nodes import (
     Calls,
     Nodes,
     accumulates,
+    begins_again,
     calls_of,
     makers_of,
     names_of,
     node_around,
     nodes_of,
+    runs_in_rows,
 )
 from profiler_ext.findings.facts import (
     CannotJudge,
@@ -25,11 +27,17 @@ from profiler_ext.findings.facts import (
     shared_line,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.launch_groups import candidates_of
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.vocabulary import Phase
 
 _OF_GRADIENTS = "BackwardBackward"
+_ROWS = (
+    "one call for all rows: autograd.grad(..., is_grads_batched=True), jacobian(..., "
+    "vectorize=True) or torch.func.jacrev"
+)
 # StyleGAN2 penalizes gradients in each sixteenth step, at the same quality
 _INTERVAL = 16
 _MIN_FRACTION = 0.05
@@ -38,30 +46,30 @@ _IN_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     nodes, calls = nodes_of(facts), calls_of(facts)
-    begins_again = _begins_again(nodes, calls)
-    from_one_value = [*_from_one_value(facts, calls, begins_again)]
+    is_from_one = begins_again(nodes, calls)
+    others = [*_in_rows(facts), *_from_one_value(facts, calls, is_from_one)]
     # Gradients of gradients need the first backward
     if any(_OF_GRADIENTS in name for name in names_of(facts, nodes)):
-        return (*from_one_value, *_penalized(facts, nodes))
-    is_again = _runs_again(facts, nodes.number) & ~begins_again
+        return (*others, *_penalized(facts, nodes))
+    is_again = _runs_again(facts, nodes.number) & ~is_from_one & ~runs_in_rows(facts).is_own
     launches = np.flatnonzero(facts.in_steps(facts.launches.phase.where(*_IN_BACKWARD)))
     at = node_around(facts, launches)
     launches = launches[np.append(is_again, False)[at]]
     if not len(launches):
-        return from_one_value
+        return others
     runs = np.unique(nodes.number[nodes.number >= 0], return_counts=True)[1]
-    return (*from_one_value, _candidate(facts, launches, int(np.median(runs[runs > 1]))))
+    return (*others, _candidate(facts, launches, int(np.median(runs[runs > 1]))))
 
 
-def _begins_again(nodes: Nodes, calls: Calls) -> Rows:
-    """Flag the runs of a node after its first by calls that begin at the same value."""
-    is_again = np.zeros(len(nodes), np.bool_)
-    rows = np.flatnonzero((calls.root >= 0) & (nodes.number >= 0))
-    rows = rows[np.argsort(calls.of_node[rows], kind="stable")]
-    runs = np.stack([calls.root[rows], nodes.number[rows]])
-    is_again[rows] = True
-    is_again[rows[np.unique(runs, axis=1, return_index=True)[1]]] = False
-    return is_again
+def _in_rows(facts: Facts) -> Iterable[Candidate]:
+    """Return what calls of autograd cost that each run the same nodes for another row."""
+
+    def texts(group: LaunchGroup) -> tuple[str, str]:
+        calls = f"{group.count:,} calls of autograd run the same nodes, each for another row"
+        return f"{calls} ({facts.launches_per_step(group.launches):,} launches)", _ROWS
+
+    found = candidates_of(facts, Kind.ROWS, texts)
+    return () if isinstance(found, CannotJudge) else found
 
 
 def _from_one_value(facts: Facts, calls: Calls, is_again: Rows) -> Iterator[Candidate]:
@@ -207,13 +215,16 @@ RULE = Rule(
     "trace numbers them. The line is the innermost one that all of these layers are called from. "
     "Or several calls of autograd begin at the same node, each with ones for a gradient "
     "(`autograd.grad(y, a)`, then `autograd.grad(y, b)`): their line is that of the calls. "
+    "Or eight or more calls run the same nodes and keep their gradients apart, as a Jacobian row "
+    "by row does: the line is where the CPU is meanwhile. "
     "Or each step computes gradients of gradients (nodes named `...BackwardBackward`) of layers "
     "that also run without: a penalty on gradients.",
     because="`loss.backward(retain_graph=True)` for each of several losses computes the gradients "
     "of the layers that they share once for each. Gradients are sums: one backward of the sum of "
     "the losses computes the same.",
     remedy="`autograd.grad(y, (a, b))` takes several derivatives of one value at once; what "
-    "`create_graph=True` makes for them is less, too, and so is the backward of it. Of several "
+    "`create_graph=True` makes for them is less, too, and so is the backward of it. The rows of a "
+    "Jacobian are one call with `is_grads_batched=True`, or `vectorize=True`. Of several "
     "losses, add them and call `backward()` once, or detach what a loss does not train "
     "(`critic(fake.detach())`). Where each loss's gradient is needed by "
     "itself, to weigh tasks for example, take it of the last shared activation, not of all layers. "
@@ -223,8 +234,12 @@ RULE = Rule(
     saving="Time of all runs after the first, with the additions to the parameters' gradients that "
     "follow them; if the CPU is behind, how much shorter the step is in a replay without them. "
     "Of derivatives of one value, also what a later backward runs of the graph that a call after "
-    "the first made, where it runs the same of a call before. Of a penalty, an upper bound: "
-    "fifteen sixteenths of its forward, of both of its backwards, and of that through the first. "
+    "the first made, where it runs the same of a call before. Of rows, how much shorter the step "
+    "is in a replay in which they, and what goes back through the graph that they made, cost the "
+    "CPU what one does; half of the time of kernels below 10 us is left, and of longer ones what "
+    "they have blocks for. What their line launches as often goes with them. Of a penalty, an "
+    "upper bound: fifteen sixteenths of its forward, of both of its backwards, and of that through "
+    "the first. "
     "Nodes that autograd names as those of a forward are not counted.",
     not_on_cpu=ON_CPU,
     judge=_judge,
