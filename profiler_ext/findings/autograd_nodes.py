@@ -133,7 +133,8 @@ def runs_in_rows(facts: Facts) -> RowRuns:
 def _runs_in_rows(facts: Facts) -> RowRuns:
     nodes = nodes_of(facts)
     is_known = nodes.number >= 0
-    counts = np.bincount(nodes.number[is_known])[np.where(is_known, nodes.number, 0)]
+    known = np.where(is_known, nodes.number, 0)
+    counts = np.bincount(known[is_known], minlength=1)[known]
     is_run = is_known & (counts >= _MIN_ROWS)
     if is_run.any():
         # Calls that begin at one value are one call for several others, with that value's gradient

@@ -2,7 +2,8 @@
 
 One graph in their place has one wrapper: the way from the last kernel of a graph to the first one
 of the next is gone, as far as it is torch's (guards, wrappers, the begin of the generated code).
-What the program's own Python and its eager ops take in between stays, and so do all launches.
+What the program runs eagerly in between would be of that graph, and so would its backward. The
+program's own Python stays, and so do reads of values.
 """
 
 from __future__ import annotations
@@ -15,15 +16,32 @@ from typing import Final
 
 import numpy as np
 
+from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.critical_path import NO_ROW
-from profiler_ext.findings.facts import CannotJudge, Facts, Rows, enclosing, time_within
+from profiler_ext.findings.facts import (
+    FUSED_AWAY,
+    CannotJudge,
+    Facts,
+    Rows,
+    eager_kernels,
+    enclosing,
+    time_within,
+)
 from profiler_ext.findings.finding import NOWHERE, Location
-from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.groups import (
+    EAGER_KEPT,
+    OUTSIDE_BACKWARD,
+    READ,
+    Kind,
+    LaunchGroup,
+    ops_of,
+)
 from profiler_ext.findings.rule import NO_ROWS
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.compiles import Compilation, CompileKind, GraphBreak
 from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.vocabulary import Scope
 
 Span = tuple[int, int]
 Line = tuple[str | None, int | None]
@@ -57,6 +75,7 @@ class Ways:
     forward: int = 0  # how many there are in the forward
     backward: int = 0
     spans: list[Span] = field(default_factory=list)  # torch's parts of them
+    eager: list[Ints] = field(default_factory=list)  # what is launched eagerly on them
 
     def per_step_ns(self, facts: Facts) -> int:
         """Return how long they take in the usual step, as recorded."""
@@ -82,8 +101,14 @@ def groups_of_breaks(facts: Facts) -> Iterator[LaunchGroup]:
         at = np.searchsorted(begins, middle_ns, side="right") - 1
         own = np.flatnonzero((at >= 0) & (ends[at] >= middle_ns))
         count = max(round(ways.forward / len(facts.analysis.steps)), 1)
+        eager = with_backward(facts, np.unique(np.concatenate([NO_ROWS, *ways.eager])))
+        eager = eager[facts.launches.scope.where(Scope.EAGER)[eager]]
+        busy = np.where(np.isin(eager, eager_kernels(facts)), 1 - FUSED_AWAY, 1.0)
+        own = np.union1d(own, facts.idle_before(eager))
         where = location_of_break(ways.match)
-        yield LaunchGroup(Kind.BREAKS, where, NO_ROWS, count, 1.0, 1.0, work_kept=kept, pieces=own)
+        yield LaunchGroup(
+            Kind.BREAKS, where, eager, count, EAGER_KEPT, busy, work_kept=kept, pieces=own
+        )
 
 
 def _ways_of_breaks(facts: Facts) -> dict[Line, Ways]:
@@ -99,6 +124,7 @@ def _ways_of_breaks(facts: Facts) -> dict[Line, Ways]:
             own = ways.setdefault(line_of(match), Ways(match))
             own.forward += 1
             own.spans += spans
+            own.eager.append(calls.eager_between(before, after))
     for before, after in calls.in_a_row(calls.is_backward):
         # The engine runs the graphs of a forward in reverse order
         key = calls.step[after], calls.compile_ids[after], calls.compile_ids[before]
@@ -133,6 +159,9 @@ class _Calls:
         self._entry = np.where(self.is_backward, backward, self.region)
         self._lookups = named(facts, names.CACHE_LOOKUP.__eq__)
         self._first_ns, self._last_ns = self._work()
+        self._eager = self._eager_launches(facts)
+        self._enqueued_ns = facts.pace.enqueued_ns[self._eager]
+        self._thread_of = self.events.thread[facts.pace.call[self._eager]]
         graphs = self._graphs(facts)
         self.compile_ids = [None if each is None else each.compile_id for each in graphs]
         self._tensors = [None if each is None else _tensors(each) for each in graphs]
@@ -147,6 +176,22 @@ class _Calls:
         graph = dict(zip(marker.tolist(), facts.launches.graph[launches].tolist(), strict=True))
         known = facts.analysis.recording.graphs
         return [known[graph[row]] if row in graph else None for row in self.rows.tolist()]
+
+    def _eager_launches(self, facts: Facts) -> Ints:
+        """Return what is launched eagerly outside of a backward, reads of values left out."""
+        is_own = facts.launches.scope.where(Scope.EAGER) & ~facts.pace.replayed
+        is_own &= facts.launches.phase.where(*OUTSIDE_BACKWARD) & (facts.pace.call != NO_ROW)
+        is_own &= ~flag_rows(ops_of(facts, np.arange(len(is_own))), READ.__eq__)
+        rows = np.flatnonzero(facts.in_steps(is_own))
+        return rows[np.argsort(facts.pace.enqueued_ns[rows], kind="stable")]
+
+    def eager_between(self, before: int, after: int) -> Ints:
+        """Return what is launched eagerly on the way from one graph to another."""
+        bounds = int(self._last_ns[before]), int(self._first_ns[after])
+        begin, end = np.searchsorted(self._enqueued_ns, bounds).tolist()
+        own = self._eager[begin:end]
+        is_own = self._thread_of[begin:end] == self.events.thread[self.rows[before]]
+        return own[is_own]
 
     def _work(self) -> tuple[Ints, Ints]:
         """Return when the first op or launch within each call begins, and when the last is over."""

@@ -27,6 +27,8 @@ OUTSIDE_BACKWARD = (Phase.FORWARD, Phase.OTHER)
 _IN_BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 # So long takes ``cudaGraphLaunch`` for each node: 1.0 to 2.3 microseconds were recorded on an H100
 _NODE_NS = 2_000
+READ: Final = "aten::_local_scalar_dense"
+EAGER_KEPT: Final = 0.15  # of the CPU's time for what runs eagerly, once it is compiled
 SHORT_NS: Final = 10_000  # launching takes as long
 _MULTIPROCESSORS = "numSms"  # a property of Kineto's devices
 _MOST_BLOCKS, _MOST_THREADS = 2**62, 1024  # of a launch, of a block

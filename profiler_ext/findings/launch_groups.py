@@ -47,7 +47,9 @@ from profiler_ext.findings.facts import (
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.graph_breaks import groups_of_breaks
 from profiler_ext.findings.groups import (
+    EAGER_KEPT,
     OUTSIDE_BACKWARD,
+    READ,
     SHORT_NS,
     Kind,
     LaunchGroup,
@@ -85,7 +87,6 @@ _MIN_GROUPS = 32  # a learning rate for each layer takes fewer
 _MIN_TENSORS = 16
 _MIN_EAGER = 16
 _MIN_COMPILED = 0.1
-_READ = "aten::_local_scalar_dense"
 _LATE = 0.5  # of its launches a group that the CPU is late for has fewer on the critical path
 _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
 # The backward of a part of a tensor, which writes zeros for all of it in each round
@@ -299,7 +300,7 @@ def _pageable_copies(facts: Facts) -> Iterator[LaunchGroup]:
 
 def _is_read(facts: Facts, launches: Ints) -> Rows:
     """Flag the launches that read a single value from the device."""
-    return flag_rows(ops_of(facts, launches), _READ.__eq__)
+    return flag_rows(ops_of(facts, launches), READ.__eq__)
 
 
 def _without_op(facts: Facts, launches: Ints) -> Floats:
@@ -337,7 +338,7 @@ def _next_to_compiled(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     if facts.launches_per_step(own) >= _MIN_EAGER:
         places = np.unique(facts.main_place[own]).tolist()
         lines = len({line_of(facts.analysis.places[at])[:2] for at in places})
-        yield LaunchGroup(Kind.EAGER, busiest(facts, own), own, lines, 0.15, 1 - FUSED_AWAY)
+        yield LaunchGroup(Kind.EAGER, busiest(facts, own), own, lines, EAGER_KEPT, 1 - FUSED_AWAY)
 
 
 def _is_single(facts: Facts, launches: Ints) -> Rows:

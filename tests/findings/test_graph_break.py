@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from profiler_ext.findings import Location, SavingPer
@@ -154,6 +155,11 @@ def graphs_known(made: Analysis, *graphs: int, tensors: int = 0) -> Analysis:
     return replace(made, recording=recording, launches=launches)
 
 
+def names(made: Analysis) -> list[str]:
+    """Return the name of each launch."""
+    return [made.launches.name[at] for at in range(len(made.launches))]
+
+
 def unrecorded(gone_ns: int) -> object:
     """What a step saves without so much recorded work: the CPU is assumed 1.45 times as fast."""
     return pytest.approx(gone_ns / 1.45, abs=1)
@@ -168,6 +174,33 @@ def test_one_graph_in_place_of_two_saves_torchs_way_to_the_second() -> None:
     assert figures["further graphs a step"] == 1
     assert figures["of them in the backward, too"] == 0
     assert figures["their guards and wrappers, as recorded"] == 100 * US
+
+
+def test_what_runs_eagerly_between_two_graphs_would_be_of_one() -> None:
+    script = Script()
+    for _ in range(3):
+        first = script.now_ns
+        graph(script, 5)
+        for _ in range(10):
+            script.launch("void at::native::prod", 5 * US, op="aten::prod", cost_ns=20 * US)
+        script.launch("Memcpy DtoH", 5 * US, op="aten::_local_scalar_dense", cost_ns=20 * US)
+        second = script.now_ns
+        script.now_ns += 100 * US
+        graph(script, 5)
+        for name, begun in (("0/0", first), ("1/0", second)):
+            region = f"Torch-Compiled Region: {name}"
+            spent = script.now_ns - begun
+            script.marks.append(Mark(region, "user_annotation", CPU, begun, spent))
+        script.end_step()
+    made = graphs_known(of_breaks(script.analysis()), 0, 1)
+    known = np.array([name.startswith("triton") for name in names(made)])
+    graphs = np.ma.masked_array(np.where(np.arange(len(known)) % 31 < 10, 0, 1), ~known)
+    found = only(RULE, replace(made, launches=replace(made.launches, graph=graphs)))
+    figures = {each.name: each.value for each in found.evidence}
+    assert figures["launched eagerly between them, a step"] == 10
+    # Of these 15% are left; the first one's time begins with the end of the graph's last call
+    gone_ns = (100 * US + 0.85 * 10 * 20 * US) / 1.45
+    assert found.est_saving_ns == pytest.approx(gone_ns, rel=0.01)
 
 
 def test_the_guards_of_the_second_graph_are_part_of_it() -> None:

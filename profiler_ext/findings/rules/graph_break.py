@@ -20,7 +20,7 @@ from profiler_ext.findings.graph_breaks import (
 )
 from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.launch_groups import groups_of
-from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.compiles import GraphBreak
 from profiler_ext.records.events import Ints
@@ -80,6 +80,7 @@ def _candidate(
     )
     if idle_ns < _MIN_FRACTION * facts.step_ns and group is None:
         return None
+    launches, gone_ns = _of_group(facts, group)
     return Candidate(
         summary="graph break: the device waits until the next graph is called",
         est_saving_ns=0 if group is None else group.saving_ns,
@@ -94,10 +95,21 @@ def _candidate(
             *([Figure("breaks a step", len(calls) / len(steps))] if calls else ()),
             Figure("idle on the way to the next graph", idle_ns, FigureUnit.NS),
             *(() if group is None else _of_ways(facts, ways_of_breaks(facts)[line_of(match)])),
+            *_of_launches(facts, launches),
             Figure("torch's reason", _reason(match), FigureUnit.TEXT),
         ),
+        launches=launches,
+        busy_ns=facts.median_per_step(launches, gone_ns),
         idle=_pieces(facts, calls) if group is None else group.idle(facts),
     )
+
+
+def _of_group(facts: Facts, group: LaunchGroup | None) -> tuple[Ints, Ints]:
+    """Return what a group launches eagerly, and how much of its time on the device is gone."""
+    if group is None:
+        return NO_ROWS, NO_ROWS
+    duration_ns = facts.launches.duration_ns[group.launches]
+    return group.launches, ((1 - group.busy_kept) * duration_ns).astype(np.int64)
 
 
 def _of_ways(facts: Facts, ways: Ways) -> tuple[Figure, ...]:
@@ -107,6 +119,11 @@ def _of_ways(facts: Facts, ways: Ways) -> tuple[Figure, ...]:
         Figure("of them in the backward, too", ways.backward / steps),
         Figure("their guards and wrappers, as recorded", ways.per_step_ns(facts), FigureUnit.NS),
     )
+
+
+def _of_launches(facts: Facts, launches: Ints) -> tuple[Figure, ...]:
+    count = facts.launches_per_step(launches)
+    return (Figure("launched eagerly between them, a step", count),) if count else ()
 
 
 def _reason(match: GraphBreak) -> str:
@@ -197,17 +214,19 @@ RULE = Rule(
     remedy="`torch.compile(fullgraph=True)` shows each break as an error with its hints. Move "
     "logging and checks out of the model, or make a custom op of what cannot be traced.",
     saving="How much shorter the step would be in a replay with one graph in place of several. "
-    "All launches stay, with the eager ops and the program's Python between the graphs. Gone is "
+    "The program's Python between the graphs stays. Gone is "
     "torch's work from the last launch of a graph to the first of the next, in forward and "
     "backward: the wrapper that is left, guards, the frame and the wrapper that are entered, the "
     "begin of the generated code. That grows with the tensors that a graph is given and keeps for "
     "its backward, and one graph has as many: for each, three microseconds as recorded stay "
-    "(large graphs took 1.9 to 4.8). If they may be half of it, or the graph is not known, it "
-    "counts nothing. Where Dynamo left a whole function to Python, the graphs that it calls "
-    "count, too, if lines show that the CPU was within it in between. Several breaks are "
-    "replayed one after the other, on top of each other. What is fused in one graph, "
-    "and waits at the break, are not included. Below 1% of the usual step the saving is "
-    "unknown, and idle time from one graph to the next is a figure.",
+    "(large graphs took 1.9 to 4.8). If they may be half of it, or the "
+    "graph is not known, it counts nothing. What runs eagerly in between would be of the graph: of "
+    "that and its backward 15% of the CPU's time is left, and a third of that of torch's own "
+    "kernels, as in `eager_beside_compiled`; reads of values stay. Where Dynamo left a whole "
+    "function to Python, the graphs that it calls count, too, if lines show that the CPU was "
+    "within it in between. Several breaks are replayed one after the other, on top of each other. "
+    "What is fused in one graph, and waits at the break, are not included. Below 1% of the usual "
+    "step the saving is unknown, and idle time from one graph to the next is a figure.",
     not_on_cpu="the launches ran on the CPU, where nothing waits for launches",
     judge=_judge,
 )
