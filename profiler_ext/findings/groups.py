@@ -70,6 +70,7 @@ class LaunchGroup:
     pieces: Ints | None = None  # rows of the idle time during it; ``None``: before its launches
     what: str = ""  # what it runs, where the rule says so
     lines: int = 1
+    is_most: bool = False  # no more than this goes
     saving_ns: int = 0
 
     def idle(self, facts: Facts) -> Ints:

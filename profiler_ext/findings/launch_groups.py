@@ -86,6 +86,8 @@ _MIN_OPTIMIZER_LAUNCHES = 32
 _MIN_GROUPS = 32  # a learning rate for each layer takes fewer
 _MIN_TENSORS = 16
 _MIN_EAGER = 16
+# A gradient takes at most so many times the operations of what it is of (Baur and Strassen, 1983)
+_MOST_OF_GRADIENT = 4
 _MIN_COMPILED = 0.1
 _LATE = 0.5  # of its launches a group that the CPU is late for has fewer on the critical path
 _MERGED_OPS = ("aten::_foreach_", "aten::_fused_")
@@ -193,7 +195,7 @@ def _candidate(facts: Facts, group: LaunchGroup, summary: str, remedy: str) -> C
         summary=f"{'CPU launch-bound: ' if is_late else ''}{summary}",
         est_saving_ns=group.saving_ns,
         busy_ns=facts.median_per_step(group.launches, gone_ns),
-        confidence=Confidence.ESTIMATED,
+        confidence=Confidence.UPPER_BOUND if group.is_most else Confidence.ESTIMATED,
         remedy=remedy,
         location=group.location,
         evidence=(
@@ -255,8 +257,28 @@ def _looping_ops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         first = facts.place(int(forward[facts.launches.start_ns[forward].argmin()]))
         rows = np.union1d(forward, backward_of(facts, np.array(every), launches))
         count = max(round(len(every) / len(facts.analysis.steps)), 1)
-        merged = busy_merged(facts, rows)
-        yield LaunchGroup(Kind.OPS, location_of(first), rows, count, 0.1, merged, what=op)
+        kept, is_most = _without_excess(facts, forward, rows)
+        where = location_of(first)
+        yield LaunchGroup(Kind.OPS, where, rows, count, 0.1, kept, what=op, is_most=is_most)
+
+
+def _without_excess(facts: Facts, forward: Ints, rows: Ints) -> tuple[Floats, bool]:
+    """Return what of the device's time of an op that loops is left, and whether that is a bound.
+
+    Where its backward takes longer than a gradient need, its long elementwise kernels, which write
+    for each part what the op alone reads, are left out up to that.
+    """
+    duration_ns, merged = facts.launches.duration_ns, busy_merged(facts, rows)
+    is_behind = ~np.isin(rows, forward)
+    needed_ns = _MOST_OF_GRADIENT * int(duration_ns[forward].sum())
+    excess_ns = int(duration_ns[rows[is_behind]].sum()) - needed_ns
+    is_pass = is_behind & (duration_ns[rows] >= SHORT_NS)
+    is_pass &= facts.named(lambda name: "at::native::" in name)[rows]
+    passes_ns = int(duration_ns[rows[is_pass]].sum())
+    if excess_ns <= 0 or not passes_ns:
+        return merged, False
+    left = max(1 - excess_ns / passes_ns, 0.0)
+    return np.where(is_pass, np.minimum(merged, left), merged), True
 
 
 def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGroup]:

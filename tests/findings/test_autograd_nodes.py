@@ -10,6 +10,7 @@ import pytest
 
 from profiler_ext.findings.autograd_nodes import nodes_of
 from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rules import (
     layout_conversion,
     looping_op,
@@ -282,7 +283,7 @@ def test_a_cast_that_autocast_keeps_and_one_that_is_alone_are_none():
 PACKS = "_pack_padded_sequence"
 
 
-def packed(parts: int, op: str = PACKS, kernels: int = 1) -> Analysis:
+def packed(parts: int, op: str = PACKS, kernels: int = 1, back_us: int = 1) -> Analysis:
     """Steps that wait for an op with a launch for each part, and for its backward."""
     steps = Steps()
     for step in range(STEPS):
@@ -297,7 +298,7 @@ def packed(parts: int, op: str = PACKS, kernels: int = 1) -> Analysis:
             steps.launch("mm_backward", Phase.BACKWARD, us=1)
         with steps.within(ENGINE + "PackPaddedSequenceBackward0", number):
             for _ in range(parts):
-                steps.launch("copy_back", Phase.BACKWARD, us=1)
+                steps.launch("copy_back", Phase.BACKWARD, us=back_us)
         steps.end_step()
     return steps.analysis(**{op: at(3, op), "linear": at(4, "linear")})
 
@@ -309,6 +310,15 @@ def test_an_op_that_launches_for_each_part_is_named_with_its_backward():
     assert (found.location.file, found.location.line) == ("/model.py", 3)
     # Of 82 launches of 10 us on a CPU 1.45 times as fast 80 cost a tenth
     assert found.est_saving_ns == pytest.approx(0.9 * 80 * 10 * US / 1.45, rel=0.1)
+
+
+def test_a_backward_that_takes_more_than_a_gradient_needs_is_left_out_up_to_that():
+    found = only(looping_op.RULE, packed(40, back_us=100))
+    assert found.confidence is Confidence.UPPER_BOUND
+    # Four times the 40 us of the forward are left, and a tenth of what the CPU needs for that
+    launching_ns = 0.9 * 40 * 10 * US / 1.45
+    assert found.est_saving_ns == pytest.approx((4000 - 160) * US + launching_ns, rel=0.01)
+    assert only(looping_op.RULE, packed(40)).confidence is Confidence.ESTIMATED
 
 
 def test_few_parts_a_composite_op_and_an_rnn_are_none():

@@ -38,16 +38,20 @@ RULE = Rule(
     name="looping_op",
     title="An op that launches many kernels",
     means="One call of an op launches 16 or more kernels, and the step waits for the CPU that "
-    "launches them: `pack_padded_sequence` copies each time step by itself, decompositions of "
-    "`torch.linalg` run column by column. Packing a sequence and padding it again are one finding. "
-    "RNNs and ops on lists of tensors are not reported.",
+    "launches them, or for what its backward does part by part: `pack_padded_sequence` copies each "
+    "time step by itself, decompositions of `torch.linalg` run column by column. Packing a "
+    "sequence and padding it again are one finding. RNNs and ops on lists of tensors are not "
+    "reported.",
     because="Such an op loops over parts of its operand in C++. Each launch costs the CPU "
     "several microseconds, and autograd another op for each in the backward.",
     remedy="Another op, or the same on a whole batch. An RNN runs faster on padded sequences than "
     "on packed ones unless most of the batch is padding: mask the loss instead.",
     saving="How much shorter the step would be in a replay in which they cost the CPU a tenth, "
     "with what the backward of the call launches; half of the time of kernels below 10 us is "
-    "left, and of longer ones what they have blocks for, of the device's multiprocessors. Larger "
+    "left, and of longer ones what they have blocks for, of the device's multiprocessors. A "
+    "gradient needs at most four times the operations of what it is of: where the backward takes "
+    "the device more than four times as long as the forward, an upper bound leaves its longer "
+    "elementwise kernels out, up to that. They write for each part what only the op reads. Larger "
     "savings of other groups are replayed before it.",
     judge=_judge,
 )
