@@ -191,7 +191,8 @@ class _Calls:
         begin, end = np.searchsorted(self._enqueued_ns, bounds).tolist()
         own = self._eager[begin:end]
         is_own = self._thread_of[begin:end] == self.events.thread[self.rows[before]]
-        return own[is_own]
+        between: Ints = own[is_own]
+        return between
 
     def _work(self) -> tuple[Ints, Ints]:
         """Return when the first op or launch within each call begins, and when the last is over."""

@@ -8,7 +8,6 @@ its launches are merged, on top of the groups with a larger one, so that no time
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -69,7 +68,9 @@ from profiler_ext.findings.loops_of_lines import (
     Line,
     Run,
     function_of,
+    functions_in,
     line_of,
+    line_of_loop,
     lines_of_views,
     loops_of,
     repeated,
@@ -78,7 +79,6 @@ from profiler_ext.findings.rule import Candidate
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints, flag_rows
-from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 
 GROUPS = "groups of parameters"
@@ -229,7 +229,7 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
         in_model += _next_to_compiled(facts, eager)
     else:
         loops += (*_call_loops(facts, eager), *_module_loops(facts, eager))
-    in_model += _one_for_each_line(facts, loops, copies_whole(facts, eager))
+    in_model += _one_for_each_line(facts, _with_rounds(facts, loops), copies_whole(facts, eager))
     yield from in_model
     yield from _looping_ops(facts, eager)
     yield from constants(facts, eager)
@@ -450,30 +450,29 @@ def _loop(
     own = launches[placed(facts, launches, partial(_is_at, every))]
     lines = functions[function_of(first.place)]
     times, modules = median_low(lines.values()), len({module for _, _, module in lines})
-    where = busiest(facts, own) if len(functions) == 1 else _line_of_loop(facts, own)
+    where = busiest(facts, own) if len(functions) == 1 else line_of_loop(facts, own)
     return _calls(facts, where, own, (times, modules), _merged_rounds(facts, own, times))
 
 
-def _line_of_loop(facts: Facts, launches: Ints) -> Location:
-    """Return the line that most launches come from, in the innermost function around them all."""
-    places = facts.analysis.places
-    at, counts = np.unique(facts.main_place[launches], return_counts=True)
-    stacks = [places[each].stack for each in at.tolist()]
-    depth = 0
-    for frames in zip(*stacks, strict=False):
-        if len({(each.file, each.function) for each in frames}) > 1:
-            break
-        depth += 1
-        if len({each.line for each in frames}) > 1:
-            break
-    lines: Counter[Frame] = Counter()
-    for stack, count in zip(stacks, counts.tolist(), strict=True):
-        if depth:
-            lines[stack[depth - 1]] += count
-    if not lines:
-        return busiest(facts, launches)
-    frame = lines.most_common(1)[0][0]
-    return Location(frame.file, frame.line, frame.code)
+def _with_rounds(facts: Facts, loops: Iterable[LaunchGroup]) -> Iterator[LaunchGroup]:
+    """Yield loops; one in a forward has what needs no gradient in its rounds, and its waits."""
+    every = list(loops)
+    others = [each for each in every if each.kind is Kind.TENSORS]
+    for loop in (each for each in every if each.kind is not Kind.TENSORS):
+        own = functions_in(facts, loop.launches) if loop.kind is Kind.CALLS else set()
+        of_loop = [each for each in others if functions_in(facts, each.launches) <= own]
+        others = [each for each in others if not any(each is one for one in of_loop)]
+        yield _joined(facts, loop, of_loop) if of_loop else loop
+    yield from others
+
+
+def _joined(facts: Facts, loop: LaunchGroup, others: list[LaunchGroup]) -> LaunchGroup:
+    rows = np.unique(np.concatenate([loop.launches, *(each.launches for each in others)]))
+    busy = np.ones(len(facts.launches))
+    for each in (loop, *others):
+        busy[each.launches] = each.busy_kept
+    waits = _waits_after(facts, rows, loop.count)
+    return replace(loop, launches=rows, busy_kept=busy[rows], waits=waits)
 
 
 def _one_for_each_line(

@@ -6,6 +6,7 @@ between them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -13,9 +14,11 @@ from typing import Final
 import numpy as np
 
 from profiler_ext.findings.facts import Facts
-from profiler_ext.findings.groups import least_frequent, ops_of
+from profiler_ext.findings.finding import Location
+from profiler_ext.findings.groups import busiest, least_frequent, ops_of
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
 
 MIN_CALLS: Final = 8  # fewer calls of a line in one forward are no loop
@@ -131,3 +134,31 @@ def lines_of_views(facts: Facts, launches: Ints) -> dict[Function, dict[Line, in
             known = of_function.get(line_of(place), 0)
             of_function[line_of(place)] = max(known, count // len(facts.analysis.steps))
     return lines
+
+
+def functions_in(facts: Facts, launches: Ints) -> set[tuple[str | None, str | None]]:
+    """Return the functions that launch these."""
+    places = (facts.analysis.places[at] for at in np.unique(facts.main_place[launches]).tolist())
+    return {(each.file, each.function) for each in places}
+
+
+def line_of_loop(facts: Facts, launches: Ints) -> Location:
+    """Return the line that most launches come from, in the innermost function around them all."""
+    places = facts.analysis.places
+    at, counts = np.unique(facts.main_place[launches], return_counts=True)
+    stacks = [places[each].stack for each in at.tolist()]
+    depth = 0
+    for frames in zip(*stacks, strict=False):
+        if len({(each.file, each.function) for each in frames}) > 1:
+            break
+        depth += 1
+        if len({each.line for each in frames}) > 1:
+            break
+    lines: Counter[Frame] = Counter()
+    for stack, count in zip(stacks, counts.tolist(), strict=True):
+        if depth:
+            lines[stack[depth - 1]] += count
+    if not lines:
+        return busiest(facts, launches)
+    frame = lines.most_common(1)[0][0]
+    return Location(frame.file, frame.line, frame.code)

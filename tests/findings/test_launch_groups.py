@@ -476,3 +476,21 @@ def test_a_loop_that_waits_in_each_round_costs_its_waits_too():
     assert {each.name: each.value for each in found.evidence}["waits for the device in them"] == 12
     assert is_silent(synchronisation.RULE, analysis)
     assert [each.kind for each in launch_groups(facts_of(analysis))] == [Kind.CALLS]
+
+
+def test_a_loop_has_what_needs_no_gradient_in_its_rounds() -> None:
+    script = Script()
+    for _ in range(_STEPS):
+        for _ in range(20):
+            script.launch("void at::native::other", 2 * US, op="aten::eq")
+            script.launch("void at::native::cell", 2 * US, op="aten::cell")
+        script.launch("void at::native::sum_backward", 2 * US, op="aten::sum_backward")
+        script.end_step()
+    line = _LINE | {"module": "", "module_class": "Net"}
+    mask = line | {"line": 8, "phase": Phase.OTHER}
+    made = placed(script.analysis(), cell=line | {"phase": Phase.FORWARD}, eq=mask)
+    names = [made.launches.name[at] for at in range(len(made.launches))]
+    phases = [Phase.FORWARD, Phase.BACKWARD, Phase.OTHER]
+    codes = np.array([("backward" in name) + 2 * ("other" in name) for name in names], np.int32)
+    analysis = replace(made, launches=replace(made.launches, phase=Interned(codes, tuple(phases))))
+    assert only(python_loop.RULE, analysis).summary.endswith("in a forward (40 launches)")

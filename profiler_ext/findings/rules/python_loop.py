@@ -48,7 +48,8 @@ RULE = Rule(
     "its text shows that none takes the result of another: a comprehension, or results that are "
     "appended and joined, or written at an index that selects the arguments, too. An op that "
     "itself launches the same kernels again and again is none. A loop in a forward is one finding "
-    "with the functions that its rounds call, and with what a module runs as often between them: "
+    "with the functions that its rounds call, with what needs no gradient in these, and with what "
+    "a module runs as often between them: "
     "its line is that of the function that calls them all. The backward of a loop in a forward "
     "counts, too, with that of lines of views in it, which launch nothing else, and the whole "
     "gradients that autograd copies for each part that is written.",
