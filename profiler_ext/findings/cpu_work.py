@@ -15,7 +15,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import Facts, Rows, idle_by_line
 from profiler_ext.findings.finding import NOWHERE, Location
-from profiler_ext.findings.groups import Kind, LaunchGroup
+from profiler_ext.findings.groups import Kind, LaunchGroup, longest_line
 from profiler_ext.findings.rule import NO_ROWS
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
@@ -276,8 +276,7 @@ def _placed(facts: Facts, kind: Kind, spans: Spans, what: str) -> Iterator[Launc
     """Yield a group at the line with most of the idle time, with how many lines have some."""
     for group in _group(facts, kind, spans):
         lines = idle_by_line(facts, group.idle(facts), places_of(facts))
-        duration_ns = facts.analysis.idle.duration_ns
-        where = max(lines, key=lambda each: int(duration_ns[lines[each]].sum()), default=NOWHERE)
+        where = longest_line(facts, lines)
         yield replace(group, location=where, what=what, lines=len(lines))
 
 

@@ -6,7 +6,7 @@ no time is saved twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from math import prod
@@ -16,7 +16,7 @@ import numpy as np
 
 from profiler_ext.findings.critical_path import Floats, Remedied, Replay
 from profiler_ext.findings.facts import Facts, Rows, location_of, median_per_step
-from profiler_ext.findings.finding import Location
+from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.findings.rule import NO_ROWS
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.analysis import Place
@@ -209,6 +209,12 @@ def busiest(facts: Facts, launches: Ints) -> Location:
     """Return the line with most of the launches."""
     places, counts = np.unique(facts.main_place[launches], return_counts=True)
     return location_of(facts.analysis.places[int(places[counts.argmax()])])
+
+
+def longest_line(facts: Facts, lines: Mapping[Location, Ints]) -> Location:
+    """Return the line with most of the idle time, of pieces by line."""
+    duration_ns = facts.analysis.idle.duration_ns
+    return max(lines, key=lambda each: int(duration_ns[lines[each]].sum()), default=NOWHERE)
 
 
 def ops_of(facts: Facts, launches: Ints) -> Interned:

@@ -55,6 +55,7 @@ from profiler_ext.findings.groups import (
     Replayed,
     busiest,
     busy_merged,
+    longest_line,
     ops_of,
     placed,
     replayed_in_turn,
@@ -410,12 +411,10 @@ def _rows_of_autograd(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         return
     at = node_around(facts, launches)
     own = launches[np.append(runs.is_own, False)[at]]
+    if not len(own):  # compiled graphs run again
+        return
     idle = facts.idle_before(launches[np.append(runs.is_run, False)[at]])
-    lines, duration_ns = (
-        idle_by_line(facts, idle, facts.analysis.idle.place),
-        facts.analysis.idle.duration_ns,
-    )
-    where = max(lines, key=lambda each: int(duration_ns[lines[each]].sum()), default=NOWHERE)
+    where = longest_line(facts, idle_by_line(facts, idle, facts.analysis.idle.place))
     kept = 1 / runs.count
     yield LaunchGroup(Kind.ROWS, where, own, runs.count, kept, busy_merged(facts, own))
 
@@ -497,7 +496,7 @@ def _one_for_each_line(
         waits = [each.waits for each in own if each.waits is not None]
         rows = np.union1d(rows, behind)
         yield replace(
-            max(own, key=lambda each: len(each.launches)),
+            max(own, key=lambda each: (each.kind is Kind.ROWS, len(each.launches))),
             launches=rows,
             cpu_kept=kept,
             busy_kept=busy[rows],

@@ -43,11 +43,6 @@ class Run:
         """Whether little else is launched from one time to the next."""
         return self.last - self.first <= MAX_BODY_LAUNCHES * self.count
 
-    def overlaps(self, other: Run) -> bool:
-        """Tell whether most of the shorter one is within the other."""
-        both = min(self.last, other.last) - max(self.first, other.first)
-        return 2 * both > min(self.last - self.first, other.last - other.first)
-
 
 def line_of(place: Place) -> Line:
     """Return the line of a place, and the module that runs it."""
@@ -83,7 +78,11 @@ def loops_of(runs: Iterable[Run]) -> Iterator[list[Run]]:
 
 
 def _overlap(some: list[Run], others: list[Run]) -> bool:
-    return any(each.overlaps(other) for each in some for other in others)
+    """Tell whether most of a run, of the shorter one, is within another."""
+    first, last = np.array([(each.first, each.last) for each in some]).T[:, :, None]
+    begin, end = np.array([(each.first, each.last) for each in others]).T
+    both = np.minimum(last, end) - np.maximum(first, begin)
+    return bool((2 * both > np.minimum(last - first, end - begin)).any())
 
 
 def repeated(facts: Facts, launches: Ints) -> list[Run]:

@@ -47,11 +47,13 @@ _IN_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE, Phase.GRADIENT_ACCUMULATION)
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     nodes, calls = nodes_of(facts), calls_of(facts)
     is_from_one = begins_again(nodes, calls)
-    others = [*_in_rows(facts), *_from_one_value(facts, calls, is_from_one)]
+    rows = [*_in_rows(facts)]
+    others = [*rows, *_from_one_value(facts, calls, is_from_one)]
     # Gradients of gradients need the first backward
     if any(_OF_GRADIENTS in name for name in names_of(facts, nodes)):
         return (*others, *_penalized(facts, nodes))
-    is_again = _runs_again(facts, nodes.number) & ~is_from_one & ~runs_in_rows(facts).is_own
+    is_again = _runs_again(facts, nodes.number) & ~is_from_one
+    is_again &= ~runs_in_rows(facts).is_own | (not rows)
     launches = np.flatnonzero(facts.in_steps(facts.launches.phase.where(*_IN_BACKWARD)))
     at = node_around(facts, launches)
     launches = launches[np.append(is_again, False)[at]]
