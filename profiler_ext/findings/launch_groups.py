@@ -450,7 +450,11 @@ def _loop(
     lines = functions[function_of(first.place)]
     times, modules = median_low(lines.values()), len({module for _, _, module in lines})
     where = busiest(facts, own) if len(functions) == 1 else line_of_loop(facts, own)
-    return _calls(facts, where, own, (times, modules), _merged_rounds(facts, own, times))
+    merged = _merged_rounds(facts, own, times)
+    # Lines of a loop within the loop run more often than others
+    counts = [every.get(line_of(place), times) for place in facts.analysis.places]
+    kept = 1 / np.array(counts)[facts.main_place[own]]
+    return replace(_calls(facts, where, own, (times, modules), merged), cpu_kept=kept)
 
 
 def _with_rounds(facts: Facts, loops: Iterable[LaunchGroup]) -> Iterator[LaunchGroup]:
@@ -467,11 +471,11 @@ def _with_rounds(facts: Facts, loops: Iterable[LaunchGroup]) -> Iterator[LaunchG
 
 def _joined(facts: Facts, loop: LaunchGroup, others: list[LaunchGroup]) -> LaunchGroup:
     rows = np.unique(np.concatenate([loop.launches, *(each.launches for each in others)]))
-    busy = np.ones(len(facts.launches))
+    cpu, busy = np.ones(len(facts.launches)), np.ones(len(facts.launches))
     for each in (loop, *others):
-        busy[each.launches] = each.busy_kept
+        cpu[each.launches], busy[each.launches] = each.cpu_kept, each.busy_kept
     waits = _waits_after(facts, rows, loop.count)
-    return replace(loop, launches=rows, busy_kept=busy[rows], waits=waits)
+    return replace(loop, launches=rows, cpu_kept=cpu[rows], busy_kept=busy[rows], waits=waits)
 
 
 def _one_for_each_line(
