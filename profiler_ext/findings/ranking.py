@@ -20,7 +20,7 @@ from profiler_ext.findings.finding import (
     SavingPer,
     SkippedRule,
 )
-from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
+from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, Turn
 from profiler_ext.isolation.failures import is_raised_by_program
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
@@ -146,27 +146,20 @@ def _until_cpu_ns(launches: Ints, facts: Facts) -> int:
 
 def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
     """Count the time of each launch for one finding."""
-    # That of a special rule before a general one's, what leaves out launches before what makes them
-    # faster, then what the rule or the finding saves more
+    # In a rule's turn; of what is left, to the rule that saves most of it; then by the saving
     by_rule: Counter[str] = Counter()
     for rule, candidate in candidates:
-        by_rule[rule.name] += candidate.est_saving_ns if rule.takes_rest else 0
+        by_rule[rule.name] += candidate.est_saving_ns if rule.turn is Turn.REST else 0
     order = sorted(
         candidates,
-        key=lambda each: (
-            each[0].takes_rest,
-            each[0].after_special,
-            not each[0].leaves_out,
-            -by_rule[each[0].name],
-            -each[1].est_saving_ns,
-        ),
+        key=lambda each: (each[0].turn, -by_rule[each[0].name], -each[1].est_saving_ns),
     )
     counted, result = NO_ROWS, []
     for rule, candidate in order:
         counts = _counts_launches(candidate)
-        own = _without(candidate, counted, facts) if counts or rule.takes_rest else candidate
+        own = _without(candidate, counted, facts) if counts or rule.turn is Turn.REST else candidate
         # Where special rules count most of it, they say more
-        is_said = rule.after_special and 2 * own.est_saving_ns < candidate.est_saving_ns
+        is_said = rule.turn is Turn.BROAD and 2 * own.est_saving_ns < candidate.est_saving_ns
         if not is_said and _is_significant(own, facts):
             result.append((rule, own))
             counted = np.union1d(counted, own.launches) if counts else counted
@@ -211,7 +204,7 @@ def once_in_step(judged: Sequence[_Judged], facts: Facts) -> list[_Judged]:
     """
     per_step = [each for each in judged if each[1].saving_per is SavingPer.STEP]
     others = [each for each in judged if each[1].saving_per is not SavingPer.STEP]
-    per_step.sort(key=lambda each: (each[0].takes_rest, -each[1].est_saving_ns))
+    per_step.sort(key=lambda each: (each[0].turn is Turn.REST, -each[1].est_saving_ns))
     left = _TimeLeft(facts)
     return [*((rule, left.taken_by(each)) for rule, each in per_step), *others]
 

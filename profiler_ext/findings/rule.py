@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -42,6 +43,15 @@ class Candidate:
     idle: Ints = field(default_factory=lambda: NO_ROWS)  # rows of ``Analysis.idle`` that it counts
 
 
+class Turn(IntEnum):
+    """When a rule counts launches, which count for one finding: the least first."""
+
+    REMOVES = 0  # whole calls would go, so that no other remedy can make their launches faster
+    SPECIAL = 1
+    BROAD = 2  # it is silent where rules before it count most of what it would
+    REST = 3  # its stake is what others leave
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule."""
@@ -54,12 +64,7 @@ class Rule:
     saving: str  # how the time at stake is computed
     # The function that judges a session
     judge: Callable[[Facts], Iterable[Candidate] | CannotJudge]
-    # Whether its stake leaves out the launches that findings of more special rules count
-    takes_rest: bool = False
-    # Whether it leaves launches to more special rules, before those that take the rest
-    after_special: bool = False
-    # Whether its remedy leaves out whole calls, so that no other can make their launches faster
-    leaves_out: bool = False
+    turn: Turn = Turn.SPECIAL
     not_on_cpu: str = ""  # why it judges no session whose launches ran on the CPU; "" if it does
 
     def verdict(self, facts: Facts) -> Iterable[Candidate] | CannotJudge:

@@ -21,7 +21,7 @@ from profiler_ext.findings import (
 )
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.ranking import GENERAL, judge, merge_ranks
-from profiler_ext.findings.rule import Candidate
+from profiler_ext.findings.rule import Candidate, Turn
 from profiler_ext.records.recording import Recording
 from tests.analyses import gpu_step
 from tests.findings.stepping import ELEMENTWISE, US, Script, steps, trained
@@ -75,7 +75,7 @@ def test_what_general_rules_find_beside_their_largest_stands_behind_what_special
 
 
 def test_the_general_rules_are_those_that_take_the_rest():
-    assert {each.name for each in RULES if each.takes_rest} == GENERAL
+    assert {each.name for each in RULES if each.turn is Turn.REST} == GENERAL
 
 
 def test_below_the_floor_nothing_is_reported():
@@ -114,7 +114,7 @@ def test_launches_and_idle_time_are_counted_once_and_the_rest_last():
     before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
     idle, launches = np.array([0]), np.arange(150)
     rules = (
-        replace(rule("rest", candidate(90_000, idle=idle)), takes_rest=True),
+        replace(rule("rest", candidate(90_000, idle=idle)), turn=Turn.REST),
         rule("some", candidate(60_000, idle=idle, launches=launches, busy_ns=60_000)),
         rule("more", candidate(80_000, idle=idle, launches=launches, busy_ns=80_000)),
         rule("idle", candidate(50_000, idle=idle)),
@@ -170,7 +170,7 @@ def test_a_general_rule_leaves_out_what_a_special_one_counts():
     general = rule("general", candidate(200_000, launches=np.array([1, 2])))
     analysis = gpu_step()
     first, second = (int(analysis.launches.duration_ns[at]) for at in (1, 2))
-    findings = judge(analysis, (special, replace(general, takes_rest=True))).ranked
+    findings = judge(analysis, (special, replace(general, turn=Turn.REST))).ranked
     rest = int(second / (first + second) * 200_000)
     said = {each.rule: each.est_saving_ns for each in findings}
     assert said == {"special": 100_000, "general": rest}
@@ -223,7 +223,7 @@ def test_what_leaves_out_a_launch_counts_it_before_what_makes_it_faster():
     both, one = np.array([1, 2]), np.array([1])
     rules = (
         rule("faster", candidate(200_000, launches=both)),
-        replace(rule("gone", candidate(150_000, launches=one)), leaves_out=True),
+        replace(rule("gone", candidate(150_000, launches=one)), turn=Turn.REMOVES),
     )
     duration_ns = made.launches.duration_ns
     left = duration_ns[2] / (duration_ns[1] + duration_ns[2])
@@ -272,7 +272,7 @@ def test_idle_time_beside_launches_that_others_count_stays_with_a_finding():
     special = rule("special", candidate(100_000, launches=np.array([1])))
     idle = np.arange(len(made.idle))
     own = candidate(200_000, launches=both, idle=idle, busy_ns=70_000)
-    general = replace(rule("general", own), takes_rest=True)
+    general = replace(rule("general", own), turn=Turn.REST)
     first, second = (int(made.launches.duration_ns[at]) for at in (1, 2))
     said = {each.rule: each for each in judge(made, (special, general)).ranked}
     counted = said["general"].evidence[0].value
@@ -283,8 +283,8 @@ def test_a_rule_after_special_ones_is_left_what_they_count_if_that_is_most():
     made = gpu_step()
     rows = np.argsort(made.launches.duration_ns)[-4:]
     wide = rule("special", candidate(100_000, launches=rows[1:]))
-    after = replace(rule("after", candidate(400_000, launches=rows)), after_special=True)
-    rest = replace(rule("rest", candidate(300_000, launches=rows)), takes_rest=True)
+    after = replace(rule("after", candidate(400_000, launches=rows)), turn=Turn.BROAD)
+    rest = replace(rule("rest", candidate(300_000, launches=rows)), turn=Turn.REST)
     assert [each.rule for each in judge(made, (rest, after)).ranked] == ["after"]
     assert "after" not in {each.rule for each in judge(made, (after, wide)).ranked}
     narrow = rule("special", candidate(100_000, launches=rows[:1]))

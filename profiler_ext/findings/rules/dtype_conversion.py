@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, launching
+from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, Turn, launching
 from profiler_ext.kineto import classify
 from profiler_ext.records import analysis, events
 from profiler_ext.records.provenance import GraphInstance
@@ -139,5 +139,5 @@ RULE = Rule(
     "without autocast, its precision is lost too.",
     not_on_cpu="the launches ran on the CPU, whose kernels do more than one thing",
     judge=_judge,
-    takes_rest=True,
+    turn=Turn.REST,
 )

@@ -12,7 +12,7 @@ from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import blocks_of, threads_of
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -190,5 +190,5 @@ RULE = Rule(
     "function: an input of the step that is as large is not seen.",
     not_on_cpu=ON_CPU,
     judge=_judge,
-    after_special=True,
+    turn=Turn.BROAD,
 )

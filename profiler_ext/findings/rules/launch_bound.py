@@ -22,7 +22,7 @@ from profiler_ext.findings.facts import (
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.launch_groups import graphs_save_ns, idle_without_ns, launch_groups
-from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
+from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, Turn
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.provenance import CallSite
@@ -300,5 +300,5 @@ RULE = Rule(
     "`uncompiled`, because compiling fuses them.",
     not_on_cpu="the launches ran on the CPU, which waits for no launch",
     judge=_judge,
-    takes_rest=True,
+    turn=Turn.REST,
 )

@@ -19,7 +19,7 @@ from profiler_ext.findings.facts import (
     location_of,
 )
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
@@ -295,5 +295,5 @@ RULE = Rule(
     "runs next. Of gradients of parts the zeros, and half of the sums.",
     not_on_cpu=ON_CPU,
     judge=_judge,
-    after_special=True,
+    turn=Turn.BROAD,
 )

@@ -12,7 +12,7 @@ from profiler_ext.findings.code_of_lines import equal_calls
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, Location
 from profiler_ext.findings.lines_of_functions import draws, functions_of, launches_under
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
@@ -118,5 +118,5 @@ RULE = Rule(
     "launches nothing.",
     not_on_cpu=ON_CPU,
     judge=_judge,
-    leaves_out=True,
+    turn=Turn.REMOVES,
 )

@@ -17,7 +17,7 @@ from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import blocks_of, multiprocessors, ops_of, threads_of
-from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.kineto import op_inputs
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import LaunchKind, Phase, Scope
@@ -461,5 +461,5 @@ RULE = Rule(
     "with them the finding, if those are most of it.",
     not_on_cpu=ON_CPU,
     judge=_judge,
-    after_special=True,
+    turn=Turn.BROAD,
 )

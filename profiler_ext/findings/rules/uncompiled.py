@@ -188,5 +188,5 @@ RULE = rule.Rule(
     "factorizations, `F.bilinear`, gradients of most interpolations.",
     not_on_cpu=rule.ON_CPU,
     judge=_judge,
-    takes_rest=True,
+    turn=rule.Turn.REST,
 )
