@@ -32,10 +32,13 @@ from . import (
     graphs,
     habits,
     host,
+    imaging,
     inference,
     keeping,
     language,
+    listening,
     loading,
+    locating,
     lookups,
     matching,
     motion,
@@ -45,7 +48,9 @@ from . import (
     recurring,
     relations,
     rendering,
+    replying,
     scenes,
+    sciences,
     sequences,
     series,
     serving,
@@ -59,6 +64,7 @@ from . import (
     views,
     volumes,
     waits,
+    writing,
 )
 from . import remedied as remedied_programs
 from . import tuned as tuned_programs
@@ -94,10 +100,13 @@ _MODULES = (
     graphs,
     habits,
     host,
+    imaging,
     inference,
     keeping,
     language,
+    listening,
     loading,
+    locating,
     lookups,
     matching,
     motion,
@@ -107,7 +116,9 @@ _MODULES = (
     recurring,
     relations,
     rendering,
+    replying,
     scenes,
+    sciences,
     sequences,
     series,
     serving,
@@ -121,6 +132,7 @@ _MODULES = (
     views,
     volumes,
     waits,
+    writing,
 )
 _MARK = re.compile(r"# flaw( in the next line)?: ([\w, ]+)$")
 
