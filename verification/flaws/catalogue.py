@@ -10,6 +10,7 @@ from .eighth_catalogue import EIGHTH
 from .fifth_catalogue import FIFTH
 from .flaw import GITHUB, TORCH_DOCS, Flaw, Source, thread
 from .fourth_catalogue import FOURTH
+from .ninth_catalogue import NINTH
 from .second_catalogue import SECOND
 from .seventh_catalogue import SEVENTH
 from .sixth_catalogue import SIXTH
@@ -510,7 +511,7 @@ FIRST = {
 }
 """The flaws of the first collection."""
 
-FLAWS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH
+FLAWS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH
 
 NOT_JUDGED = {
     "DDP without no_sync while gradients are accumulated": "several GPUs",

@@ -10,6 +10,7 @@ from .catalogue import FIRST
 from .eighth_catalogue import EIGHTH
 from .fifth_catalogue import FIFTH
 from .fourth_catalogue import FOURTH
+from .ninth_catalogue import NINTH
 from .second_catalogue import SECOND
 from .seventh_catalogue import SEVENTH
 from .sixth_catalogue import SIXTH
@@ -19,7 +20,7 @@ __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 9)))
+SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 10)))
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -30,7 +31,7 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 def drawn() -> dict[str, list[str]]:
     """The halves of the first collection, and all of the others."""
-    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
+    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
     later = {f"held_out_{at}": sorted(each) for at, each in enumerate(sets, 2)}
     return draw(list(FIRST), SEED) | later
 
