@@ -130,7 +130,7 @@ PICTURES = (
             "edited the computation of ConfusionMatrix for large speedup",
             "fastai/fastai/pull/2516",
         ),
-        "a matrix of confusion compares the labels of 192 texts with all pairs of 2500 classes",
+        "a matrix of confusion compares the labels of 256 texts with all pairs of 3000 classes",
         "comparisons and a sum on a temporary of classes x classes x samples: add ones by index",
     ),
     Flaw(

@@ -27,25 +27,25 @@ __all__ = [
 def hsv_of_stacked(image: Tensor) -> Tensor:
     """Hue, saturation and value of images (n, 3, h, w): each hue is computed, one is taken."""
     value, which = image.max(-3)  # flaw: hue_by_gather
-    spread = value - image.amin(-3)
-    saturation = spread / (value + 1e-8)
-    spread = torch.where(spread == 0, torch.ones_like(spread), spread)
+    spread = value - image.amin(-3)  # flaw: hue_by_gather
+    saturation = spread / (value + 1e-8)  # flaw: hue_by_gather
+    spread = torch.where(spread == 0, torch.ones_like(spread), spread)  # flaw: hue_by_gather
     # flaw in the next line: hue_by_gather
     red, green, blue = torch.unbind(value.unsqueeze(-3) - image, -3)
     # flaw in the next line: hue_by_gather
     hues = torch.stack((blue - green, red - blue + 2 * spread, green - red + 4 * spread), -3)
     hues = hues / spread.unsqueeze(-3)  # flaw: hue_by_gather
     hue = hues.gather(-3, which.unsqueeze(-3)).squeeze(-3)  # flaw: hue_by_gather
-    return torch.stack((hue / 6 % 1, saturation, value), -3)
+    return torch.stack((hue / 6 % 1, saturation, value), -3)  # flaw: hue_by_gather
 
 
 def rgb_of_stacked(image: Tensor) -> Tensor:
     """The colours back, one of eighteen planes in each place."""
-    hue, s, v = image.unbind(-3)
-    sector = torch.floor(hue * 6) % 6
-    f = hue * 6 % 6 - sector
-    p, q, t = v * (1 - s), v * (1 - f * s), v * (1 - (1 - f) * s)
-    at = sector.long()
+    hue, s, v = image.unbind(-3)  # flaw: hue_by_gather
+    sector = torch.floor(hue * 6) % 6  # flaw: hue_by_gather
+    f = hue * 6 % 6 - sector  # flaw: hue_by_gather
+    p, q, t = v * (1 - s), v * (1 - f * s), v * (1 - (1 - f) * s)  # flaw: hue_by_gather
+    at = sector.long()  # flaw: hue_by_gather
     which = torch.stack((at, at + 6, at + 12), -3)  # flaw: hue_by_gather
     planes = (v, q, p, p, t, v, t, v, v, q, p, p, p, p, t, v, v, q)
     return torch.stack(planes, -3).gather(-3, which)  # flaw: hue_by_gather
@@ -243,7 +243,7 @@ def classes_compared_to_count(flawed: bool, sizes: Sizes) -> Step:
     config = Config(layers=6, width=512, heads=8, mlp_width=2048, vocabulary=30528, context=64)
     if sizes.is_tiny:
         config = gpt.TINY
-    batch, classes = sizes.of((192, 2500), (6, 5))
+    batch, classes = sizes.of((256, 3000), (6, 5))
     model = seeded(lambda: Classifier(config, classes), sizes).eval().bfloat16()
     text, wanted = seeded(
         lambda: (
@@ -286,7 +286,7 @@ def counted_by_numpy(labels: Tensor, scores: Tensor) -> Tensor:
     output = scores.cpu().numpy().transpose(0, 2, 3, 1)  # flaw: pixels_counted_by_numpy
     found = np.asarray(np.argmax(output, 3), np.uint8)  # flaw: pixels_counted_by_numpy
     wanted = labels.cpu().numpy()  # flaw: pixels_counted_by_numpy
-    seen = wanted != 255
+    seen = wanted != 255  # flaw: pixels_counted_by_numpy
     pairs = wanted[seen].astype(np.int64) * classes + found[seen]  # flaw: pixels_counted_by_numpy
     counts = np.bincount(pairs, minlength=classes**2)  # flaw: pixels_counted_by_numpy
     return torch.from_numpy(counts.reshape(classes, classes))

@@ -115,13 +115,15 @@ class MelSpectrogram(nn.Module):
         super().__init__()
         self.length, self.hop = length, hop
         most = 2595 * math.log10(1 + rate / 2 / 700)
+        # flaw in the next line: mel_filters_rebuilt
         points = 700 * (10 ** (torch.linspace(0, most, channels + 2) / 2595) - 1)
-        frequencies = torch.linspace(0, rate / 2, length // 2 + 1)
-        slopes = points - frequencies[:, None]
-        gaps = points.diff()
+        frequencies = torch.linspace(0, rate / 2, length // 2 + 1)  # flaw: mel_filters_rebuilt
+        slopes = points - frequencies[:, None]  # flaw: mel_filters_rebuilt
+        gaps = points.diff()  # flaw: mel_filters_rebuilt
+        # flaw in the next line: mel_filters_rebuilt
         filters = torch.minimum(-slopes[:, :-2] / gaps[:-1], slopes[:, 2:] / gaps[1:])
-        self.register_buffer("filters", filters.clamp(min=0))
-        self.register_buffer("window", torch.hann_window(length))
+        self.register_buffer("filters", filters.clamp(min=0))  # flaw: mel_filters_rebuilt
+        self.register_buffer("window", torch.hann_window(length))  # flaw: mel_filters_rebuilt
 
     def forward(self, clip: Tensor) -> Tensor:
         spectrum = torch.stft(clip, self.length, self.hop, window=self.window, return_complex=True)

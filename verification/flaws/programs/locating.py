@@ -226,9 +226,11 @@ def eroded_by_numpy(errors: Tensor, rounds: int) -> Tensor:
     for at, bound in enumerate(bounds):
         for k in range(rounds):
             wide = np.pad(bound, 1)  # flaw: erosions_in_numpy
+            # flaw in the next line: erosions_in_numpy
             cross = wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:]
             eroded = np.maximum(0.2 * (cross + bound) - 0.5, 0)  # flaw: erosions_in_numpy
             spread = np.ptp(eroded)  # flaw: erosions_in_numpy
+            # flaw in the next line: erosions_in_numpy
             bound = (eroded - eroded.min()) / spread if spread else eroded
             total[at] += bound * (k + 1) ** 2  # flaw: erosions_in_numpy
     return torch.from_numpy(total).to(errors.device)  # flaw: erosions_in_numpy

@@ -12,8 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .control import captured
-from .gpt import TINY, Config
-from .language import EncoderBlock
 from .program import Sizes, Step, fused_adamw, seeded, training
 
 __all__ = [
@@ -36,7 +34,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for at, layer in enumerate(self.layers):
-            x = layer(F.silu(x) if at else x)
+            x = layer(F.silu(x) if at else x)  # flaw: learner_in_small_kernels
         return x
 
 
@@ -249,15 +247,34 @@ def factor_inverted(flawed: bool, sizes: Sizes) -> Step:
     return Step(training(loss, fused_adamw(modules), sizes, is_mixed=False))
 
 
+class TableBlock(nn.Module):
+    """A block in which each row sees all others."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.qkv(self.norm_1(x))  # flaw: members_one_by_one
+        q, k, v = y.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v)  # flaw: members_one_by_one
+        x = x + self.out(y.transpose(1, 2).flatten(2))  # flaw: members_one_by_one
+        y = F.gelu(self.up(self.norm_2(x)))  # flaw: members_one_by_one
+        return x + self.down(y)  # flaw: members_one_by_one
+
+
 class TableModel(nn.Module):
     """Scores of the rows of a table, which see the rows whose class is given."""
 
-    def __init__(self, config: Config, columns: int, classes: int) -> None:
+    def __init__(self, width: int, heads: int, layers: int, columns: int, classes: int) -> None:
         super().__init__()
-        self.into = nn.Linear(columns, config.width)
-        self.label = nn.Embedding(classes + 1, config.width)
-        self.blocks = nn.Sequential(*(EncoderBlock(config) for _ in range(config.layers)))
-        self.out = nn.Linear(config.width, classes)
+        self.into = nn.Linear(columns, width)
+        self.label = nn.Embedding(classes + 1, width)
+        self.blocks = nn.Sequential(*(TableBlock(width, heads) for _ in range(layers)))
+        self.out = nn.Linear(width, classes)
 
     def forward(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Tables (n, rows, columns), and classes, where the last is unknown."""
@@ -267,11 +284,11 @@ class TableModel(nn.Module):
 
 
 def members_one_by_one(flawed: bool, sizes: Sizes) -> Step:
-    config = Config(layers=12, width=192, heads=6, mlp_width=768)
-    if sizes.is_tiny:
-        config = TINY
+    width, heads, layers = sizes.of((192, 6, 12), (8, 2, 2))
     members, rows, known, columns, classes = sizes.of((16, 640, 512, 20, 10), (3, 8, 5, 4, 3))
-    model = seeded(lambda: TableModel(config, columns, classes), sizes).eval().bfloat16()
+    model = (
+        seeded(lambda: TableModel(width, heads, layers, columns, classes), sizes).eval().bfloat16()
+    )
     table, labels, orders = seeded(
         lambda: (
             torch.randn(rows, columns),
@@ -307,7 +324,7 @@ def cumsum_trick(x: Tensor, ranks: Tensor, cells: int) -> Tensor:
     x, ranks = x[order], ranks[order]  # flaw: pooled_by_cumsum
     x = x.cumsum(0)  # flaw: pooled_by_cumsum
     is_last = torch.ones(len(x), device=x.device, dtype=torch.bool)
-    is_last[:-1] = ranks[1:] != ranks[:-1]
+    is_last[:-1] = ranks[1:] != ranks[:-1]  # flaw: pooled_by_cumsum
     x, ranks = x[is_last], ranks[is_last]  # flaw: pooled_by_cumsum
     x = torch.cat((x[:1], x[1:] - x[:-1]))  # flaw: pooled_by_cumsum
     final = x.new_zeros(cells, x.shape[1])
@@ -401,18 +418,24 @@ class Learner:
         """One gradient of all parts, and a step of the slow critics."""
         for weight in self.weights:
             weight.grad = None
-        alpha = self.alpha.exp()
+        alpha = self.alpha.exp()  # flaw: learner_in_small_kernels
         with torch.no_grad():
             moves, chance = self.act(self.after)  # flaw: learner_in_small_kernels
-            found = self.values(self.targets, self.after, moves)
+            found = self.values(self.targets, self.after, moves)  # flaw: learner_in_small_kernels
+            # flaw in the next line: learner_in_small_kernels
             wanted = self.rewards + 0.99 * (torch.minimum(*found) - alpha * chance)
+        # flaw in the next line: learner_in_small_kernels
         found = self.values(self.critics, self.states, self.moves)
+        # flaw in the next line: learner_in_small_kernels
         critic = F.mse_loss(found[0], wanted) + F.mse_loss(found[1], wanted)
         moves, chance = self.act(self.states)  # flaw: learner_in_small_kernels
+        # flaw in the next line: learner_in_small_kernels
         best = torch.minimum(*self.values(self.critics, self.states, moves))
+        # flaw in the next line: learner_in_small_kernels
         actor = (alpha.detach() * chance - best).mean()
+        # flaw in the next line: learner_in_small_kernels
         heat = -(self.alpha * (chance.detach() + 4)).mean()
-        loss = critic + actor + heat
+        loss = critic + actor + heat  # flaw: learner_in_small_kernels
         loss.backward()  # flaw: learner_in_small_kernels
         with torch.no_grad():
             pairs = zip(self.targets.parameters(), self.critics.parameters(), strict=True)
