@@ -171,6 +171,7 @@ class PillarScatter(nn.Module):
         batch = int(coords[:, 0].max().item()) + 1  # flaw: pillars_scattered_per_sample
         maps = []
         for at in range(batch):
+            # flaw in the next line: pillars_scattered_per_sample
             empty = pillars.new_zeros(pillars.shape[1], self.side**2)
             mine = coords[:, 0] == at  # flaw: pillars_scattered_per_sample
             places = coords[mine]  # flaw: pillars_scattered_per_sample
@@ -378,6 +379,7 @@ class WindowBlock(nn.Module):
     def made_mask(self, x: Tensor) -> Tensor:
         """What keeps apart the parts that the shift brought together."""
         side, w, s = x.shape[0], self.window, self.shift
+        # flaw in the next line: shifted_windows_by_hand
         regions = x.new_zeros(side, side, side, 1, dtype=torch.float)
         parts = (slice(-w), slice(-w, -s), slice(-s, None))
         number = 0
