@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -10,6 +10,7 @@ from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.ranking import judge
 from profiler_ext.findings.rules import growing_cache, large_intermediate, moved_data, uncompiled
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import (
     ELEMENTWISE,
@@ -54,6 +55,7 @@ def test_caches_that_are_reordered_whole_are_moved_data():
     [
         ("cat", "x = torch.cat((x, new), 1)", "mm", "grows", ""),
         ("cat", "both = torch.cat((left, right), 1)", "addmm", "multiplied", ""),
+        ("cat", "x = torch.cat((x.sin(), x.cos()), 1)", "addmm", "multiplied", ""),
         ("cat", "both = torch.cat((left, right), 1)", "mul", "next op reads", ""),
         ("matmul", "y = self.weight @ x[..., None]", "bmm", "operand", "copy_"),
         ("reshape", "k = k[:, None].expand(b, 4, n, d).reshape(b, -1)", "bmm", "repeated", "copy_"),
@@ -190,6 +192,23 @@ class Cube:
         return steps.analysis(
             **places, neg=at(3, "subtract") | behind, sum=at(3, "subtract") | behind
         )
+
+
+def test_what_a_called_function_chooses_and_reduces_is_of_the_same_large_intermediate():
+    analysis = Cube().analysis()
+    outer = Frame("/model.py", 9, "step")
+    of_both, of_called = ("step", (outer,)), ("nearest", (outer, Frame("/model.py", 3, "step")))
+    places = tuple(
+        replace(each, function=function, stack=(*stack, Frame("/model.py", 4, function)))
+        for each in analysis.places
+        for function, stack in [of_called if each.line in (4, 5) else of_both]
+    )
+    found = only(large_intermediate.RULE, replace(analysis, places=places))
+    assert found.est_saving_ns == pytest.approx(750 * US, rel=0.01)
+    # Of two calls, each is another one's
+    apart = tuple(replace(each, stack=each.stack[1:]) for each in places)
+    others = (apart[at] if each.line in (4, 5) else each for at, each in enumerate(places))
+    assert is_silent(large_intermediate.RULE, replace(analysis, places=tuple(others)))
 
 
 def test_differences_of_all_pairs_are_a_large_intermediate():

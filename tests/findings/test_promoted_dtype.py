@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler_ext.findings.rules import promoted_dtype
 from profiler_ext.records.analysis import Analysis
-from tests.findings.stepping import ELEMENTWISE, US, Launch, at, forward, is_silent, made, only
+from profiler_ext.records.vocabulary import Phase
+from tests.findings.stepping import (
+    ELEMENTWISE,
+    US,
+    Launch,
+    Script,
+    at,
+    forward,
+    is_silent,
+    made,
+    only,
+    placed,
+)
+from tests.handmade import interned
 
 _OPERANDS = "std::array<char*, 3ul>, 4, at::native::memory::LoadWithCast<2>"
 MIXED = f"void at::native::unrolled_elementwise_kernel<BinaryFunctor<float>, {_OPERANDS}>"
@@ -40,6 +55,24 @@ def test_operands_of_one_dtype_and_results_that_nothing_casts_are_none() -> None
 def test_what_a_norm_returns_is_in_float32_already() -> None:
     normed = forward("native_layer_norm", NORM)
     assert is_silent(promoted_dtype.RULE, rotated(MIXED, before=normed))
+
+
+def test_an_operand_that_was_computed_as_large_in_float32_is_in_float32_already() -> None:
+    made = "void at::native::elementwise_kernel<128, 4, nocast<BinaryFunctor<float, float, float>>>"
+    launches = [("mul", made), ("add", MIXED), ("copy_", CAST)]
+    places = {"mul": at(4), "add": at(5), "copy_": at(6)}
+    for blocks, names in ((64, False), (1, True)):  # a scale for each channel is no such operand
+        script = Script()
+        for _ in range(3):
+            for op, kernel in launches:
+                grid = [blocks if op == "mul" else 64, 1, 1]
+                script.launch(kernel, 300 * US, op=f"aten::{op}", grid=grid, block=[128, 1, 1])
+            script.wait()
+            script.end_step()
+        analysis = placed(script.analysis(), **places)
+        phase = interned([Phase.FORWARD.value] * len(analysis.launches))
+        analysis = replace(analysis, launches=replace(analysis.launches, phase=phase))
+        assert is_silent(promoted_dtype.RULE, analysis) != names
 
 
 def test_a_residual_that_a_norm_reads_next_is_none() -> None:

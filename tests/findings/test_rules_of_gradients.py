@@ -104,8 +104,9 @@ def test_a_batch_that_reads_much_of_the_table_is_none():
     assert is_silent(dense_embedding_gradients.RULE, embedding(60))
 
 
-def rotary(kernel: str = _DOUBLE, phase: Phase = Phase.FORWARD) -> Analysis:
-    analysis = made((kernel, 200 * US, "aten::mul", phase), (_CAST, 60 * US, "aten::copy_", phase))
+def rotary(kernel: str = _DOUBLE, phase: Phase = Phase.FORWARD, *, cast_us: int = 60) -> Analysis:
+    cast = (_CAST, cast_us * US, "aten::copy_", phase)
+    analysis = made((kernel, 200 * US, "aten::mul", phase), cast)
     line = {"file": "/model.py", "line": 3, "function": "rotate", "code": "x * cos"}
     return placed(analysis, mul=line, copy_=line | {"line": 4})
 
@@ -115,6 +116,10 @@ def test_float64_costs_half_of_its_kernels_and_the_casts_of_the_function():
     assert found.est_saving_ns == 100 * US + 60 * US
     assert (found.location.file, found.location.line) == ("/model.py", 3)
     assert found.remedy.startswith("the float64 operand")
+
+
+def test_a_cast_that_takes_far_longer_than_the_arithmetic_is_of_other_tensors():
+    assert only(float64.RULE, rotary(cast_us=450)).est_saving_ns == 100 * US
 
 
 def test_a_model_in_float64_is_named_with_its_convolutions():
@@ -135,6 +140,8 @@ def test_a_model_in_float64_is_named_with_its_convolutions():
 
 def test_float32_kernels_and_an_optimizers_scalars_are_none():
     assert is_silent(float64.RULE, rotary(kernel=_ELEMENTWISE))
+    scalar = "void nan_to_num_kernel<std::optional<double>, std::array<char*, 2ul>>(float)"
+    assert is_silent(float64.RULE, rotary(kernel=scalar))
     assert is_silent(float64.RULE, rotary(phase=Phase.OPTIMIZER))
 
 

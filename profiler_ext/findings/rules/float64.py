@@ -17,7 +17,8 @@ from profiler_ext.records.vocabulary import Phase
 # Of torch's kernels, those whose values are float64; of cuBLAS and CUTLASS, their products; of
 # cuDNN, those that take such tensors. Scalars in ``double`` say nothing
 _FLOAT64 = re.compile(
-    r"<double[,>]|\{lambda\(double\)|(?:\b|_)dgemm|d884gemm|_f64f64_|\bdouble(?: const)?\*"
+    r"(?<!optional)<double[,>]|\{lambda\(double\)|(?:\b|_)dgemm|d884gemm|_f64f64_|"
+    r"\bdouble(?: const)?\*"
 )
 _CASTS = "aten::_to_copy"
 _COPIES = "aten::copy_"
@@ -25,6 +26,8 @@ _OF_OPERAND = "the float64 operand in the dtype of the model: NumPy makes float6
 _OF_MODEL = "model.float() and data in float32: the parameters are in float64, as NumPy's data is"
 # Float32 moves half of the bytes
 _SAVING = 1 / 2
+# A cast moves fewer bytes than the arithmetic on what it makes: a longer one is of other tensors
+_MOST_OF_CAST = 2
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -43,7 +46,10 @@ def _of_functions(facts: Facts, launches: Ints, remedy: str) -> Iterator[Candida
     copying = np.flatnonzero(facts.in_steps(copies))
     casts = dict(launches_by_function(facts, copying))
     for function, own in launches_by_function(facts, launches):
-        yield _candidate(facts, own, casts.get(function, own[:0]), remedy)
+        copied = casts.get(function, own[:0])
+        most_ns = _MOST_OF_CAST * facts.launches.duration_ns[own].max()
+        is_own = facts.launches.duration_ns[copied] <= most_ns
+        yield _candidate(facts, own, copied[is_own], remedy)
 
 
 def _candidate(facts: Facts, arithmetic: Ints, casts: Ints, remedy: str) -> Candidate:
@@ -68,14 +74,15 @@ def _candidate(facts: Facts, arithmetic: Ints, casts: Ints, remedy: str) -> Cand
 RULE = Rule(
     name="float64",
     title="Arithmetic in float64",
-    means="Kernels of a function compute in float64.",
+    means="Kernels of a function compute in float64. Copies that convert count where they take no "
+    "more than twice as long as the longest of these.",
     because="An operand in float64 promotes the others: their values are converted, the result is "
     "in float64, and so is its gradient. Tables made by NumPy, and Python lists of NumPy numbers, "
     "are in float64. A model takes the dtype of such data with `model.double()`.",
     remedy="Convert the table or the constant once, where it is made, to the dtype of the model. "
     "A model in float64 trains in float32, as a rule: `model.float()`.",
     saving="Half of the time of these kernels on the critical path, as float32 moves half of the "
-    "bytes, and all of the casts of that function.",
+    "bytes, and all of those casts of that function.",
     not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import blocks_of, threads_of
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.records.events import Ints, flag_rows
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase, Scope
 
 # Of torch's kernels: threads of a block, and elements of each; ATen/native/cuda/CUDALoops.cuh
@@ -31,6 +33,9 @@ _MIN_FRACTION: Final = 0.03
 # A kernel that takes so much less writes no eighth of the elements: it may move twice as fast
 _SHORTER: Final = 16
 _BEFORE: Final = 8  # launches before a function's that are looked at for large operands
+
+_Function = tuple[str | None, str | None]  # file and name
+_Part = tuple[int, int]
 
 _REMEDY: Final = (
     "a product, cdist, sort or scatter_add in its place; or torch.compile of the function, which "
@@ -73,23 +78,68 @@ def _elements(facts: Facts) -> Ints:
 
 def _runs(facts: Facts) -> Iterator[Ints]:
     """Yield the launches from where a large tensor is made by broadcasting to its reduction."""
-    launches, counts = facts.launches, elements_of(facts)
+    launches = facts.launches
     is_own = launches.scope.where(Scope.EAGER)
     is_own &= launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE, Phase.OTHER)
     rows = np.flatnonzero(facts.in_steps(is_own & (facts.main_place >= 0)))
     rows = rows[np.lexsort((launches.start_ns[rows], launches.stream.filled(-1)[rows]))]
-    places = facts.main_place[rows]
-    functions = [(each.file, each.function) for each in map(facts.place, rows.tolist())]
-    bounds = [at for at in range(1, len(rows)) if functions[at] != functions[at - 1]]
-    starts = [0, *bounds] if len(places) else []
-    for start, end in zip(starts, [*bounds, len(rows)], strict=False):
-        own = rows[start:end]
-        most = int(counts[own].max())
-        if most >= _MIN_ELEMENTS:
-            large = np.flatnonzero(2 * counts[own] >= most)  # some are counted as half
-            before = rows[max(start - _BEFORE, 0) : start + int(large[0])]
-            after = rows[start + int(large[-1]) + 1 :]
-            yield from _run(facts, own, large, (before, after))
+    parts = _parts([_called(facts, row)[1] for row in rows.tolist()])
+    found = {part: list(_within(facts, rows, part)) for part in parts}
+    for runs in found.values():
+        yield from runs
+    # What a function makes may be chosen from and reduced by one that it calls
+    for joined in _with_called(facts, rows, parts):
+        if not any(found[part] for part in joined):
+            yield from _within(facts, rows, (joined[0][0], joined[-1][1]))
+
+
+def _called(facts: Facts, launch: int) -> tuple[tuple[Frame, ...], _Function]:
+    """Return where the function of a launch was called, and its file and name."""
+    place = facts.place(launch)
+    return place.stack[:-1], (place.file, place.function)
+
+
+def _parts(functions: list[_Function]) -> list[_Part]:
+    bounds = [at for at in range(1, len(functions)) if functions[at] != functions[at - 1]]
+    return list(pairwise([0, *bounds, len(functions)])) if functions else []
+
+
+def _with_called(facts: Facts, rows: Ints, parts: list[_Part]) -> Iterator[list[_Part]]:
+    """Yield the parts of one call of a function, with those of what it calls between or next."""
+    joined: list[_Part] = []
+    outer: tuple[tuple[Frame, ...], _Function] | None = None
+    for part in parts:
+        own = _called(facts, int(rows[part[0]]))
+        if outer is not None and (own == outer or _calls(outer, own)):
+            joined.append(part)
+        elif outer is not None and len(joined) == 1 and _calls(own, outer):
+            joined, outer = [*joined, part], own
+        else:
+            if len(joined) > 1:
+                yield joined
+            joined, outer = [part], own
+    if len(joined) > 1:
+        yield joined
+
+
+def _calls(
+    outer: tuple[tuple[Frame, ...], _Function], own: tuple[tuple[Frame, ...], _Function]
+) -> bool:
+    """Tell whether a function is called by another one, in one call of that."""
+    if not own[0] or own[0][:-1] != outer[0]:
+        return False
+    return (own[0][-1].file, own[0][-1].function) == outer[1]
+
+
+def _within(facts: Facts, rows: Ints, part: _Part) -> Iterator[Ints]:
+    start, end = part
+    counts, own = elements_of(facts), rows[start:end]
+    most = int(counts[own].max())
+    if most >= _MIN_ELEMENTS:
+        large = np.flatnonzero(2 * counts[own] >= most)  # some are counted as half
+        before = rows[max(start - _BEFORE, 0) : start + int(large[0])]
+        after = rows[start + int(large[-1]) + 1 :]
+        yield from _run(facts, own, large, (before, after))
 
 
 def _run(facts: Facts, own: Ints, large: Ints, around: tuple[Ints, Ints]) -> Iterator[Ints]:
@@ -169,8 +219,8 @@ def _candidate(facts: Facts, forward: Ints) -> Candidate | None:
 RULE = Rule(
     name="large_intermediate",
     title="Tensors far larger than their operands and their results",
-    means="Eager lines of a function make a tensor by broadcasting (`x[:, None] - y[None]`, "
-    "`repeat`), work on all of it, and reduce it: eight times as many elements as what runs "
+    means="Eager lines of a function, or of one that it calls, make a tensor by broadcasting "
+    "(`x[:, None] - y[None]`, `repeat`), work on all of it, and reduce it: eight times as many elements as what runs "
     "before could have written, and as what is computed next. The numbers of elements are those "
     "of torch's elementwise kernels, from their blocks; copies and FFTs between them that take "
     "half as long or more are of the same tensor. A product or a convolution before it is small "

@@ -37,6 +37,13 @@ _KINDS: Final = {
 }
 _KIND: Final = {f"aten::{op}": kind for kind, ops in _KINDS.items() for op in ops.split()}
 _BY_NAME: Final = frozenset(f"{_KINDS[_JOIN]} {_KINDS[_ORDER]}".split())
+# Their results have the values that they are given
+_KEEPING: Final = (
+    "clone contiguous detach to type float half bfloat16 view reshape flatten unflatten squeeze "
+    "unsqueeze transpose permute movedim narrow select chunk split unbind zip enumerate reversed "
+    "list tuple values items"
+)
+_SAME: Final = _BY_NAME | frozenset(_KEEPING.split())
 _MOVING: Final = frozenset(
     f"aten::{op}"
     for op in ("copy_", "cat", "index_select", "gather", "index", "take", "flip", "roll")
@@ -223,8 +230,12 @@ def _moved(node: ast.AST) -> ast.AST | None:
 
 
 def _names_in(node: ast.AST) -> set[str]:
+    """Return what an expression has as it is: what a call computes of it is another tensor."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] not in _SAME:
+        return set()
     kinds = (ast.Name, ast.Attribute, ast.Subscript)
-    return {ast.unparse(each) for each in ast.walk(node) if isinstance(each, kinds)}
+    own = {ast.unparse(node)} if isinstance(node, kinds) else set()
+    return own.union(*map(_names_in, ast.iter_child_nodes(node)))
 
 
 def _leaves(target: ast.expr) -> Iterator[ast.expr]:

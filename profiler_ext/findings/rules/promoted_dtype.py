@@ -12,6 +12,7 @@ from profiler_ext.findings.facts import Facts, Rows, location_of
 from profiler_ext.findings.finding import Confidence, Figure
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
+from profiler_ext.findings.rules.large_intermediate import elements_of
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
@@ -19,6 +20,10 @@ from profiler_ext.records.vocabulary import Phase, Scope
 _MIXED = re.compile(r"LoadWithCast<2>|gpu_kernel_impl<")
 _COMPUTES = re.compile(r"aten::(mul|add|sub|rsub|div|where|addcmul|lerp)_?$")
 _POINTWISE = re.compile(r"elementwise_kernel|CatArray")
+# Results and operands of a functor, or the values of a lambda
+_OF_FLOAT32 = re.compile(r"Functor<float[,>]|\{lambda\(float")
+_OF_16_BITS = re.compile(r"BFloat16|c10::Half")  # they may compute in float32 within
+_COUNTED_AS_HALF = 2  # those of some kernels
 _MAX_CHAIN = 24  # launches from the promotion to the cast: of queries and keys, say
 _HALF = 0.5
 
@@ -75,18 +80,27 @@ def _chains(facts: Facts, is_cast: Rows) -> Iterator[Ints]:
             chain.append(row)
             casts += bool(is_cast[row])
         # What a norm returned, or a cast made, is in float32 already
-        elif is_next and is_mixed[row] and not _is_wide(facts, before, is_cast, is_pointwise):
+        elif (
+            is_next and is_mixed[row] and not _is_wide(facts, (before, row), is_cast, is_pointwise)
+        ):
             chain.append(row)
         before = row
     if casts:
         yield np.array(chain, np.int64)
 
 
-def _is_wide(facts: Facts, row: int, is_cast: Rows, is_pointwise: Rows) -> bool:
+def _is_wide(facts: Facts, pair: tuple[int, int], is_cast: Rows, is_pointwise: Rows) -> bool:
+    """Tell whether the launch before a promotion made an operand in float32, as large as that."""
+    row, promotion = pair
     if row < 0:
         return False
     is_library = "at::native" not in facts.launches.name[row]
-    return bool(is_cast[row]) or not (is_pointwise[row] or is_library)
+    if is_cast[row] or not (is_pointwise[row] or is_library):
+        return True
+    counts = elements_of(facts)
+    name = facts.launches.name[row]
+    is_float32 = _OF_FLOAT32.search(name) is not None and _OF_16_BITS.search(name) is None
+    return is_float32 and 0 < counts[promotion] <= _COUNTED_AS_HALF * counts[row]
 
 
 RULE = Rule(
@@ -95,7 +109,7 @@ RULE = Rule(
     means="An eager product, sum or `where` has operands of unlike dtypes, by the name of its "
     "kernel, and after other pointwise ops of the forward casts follow. In training the gradient "
     "is cast back, too. The op does not follow a norm or a cast, whose results are in float32 "
-    "under autocast.",
+    "under autocast, nor an op that computed as many values in float32.",
     because="One operand in float32, a table of positions, a scale or a mask, makes the result "
     "float32: what follows moves twice the bytes, until autocast or `.to()` casts for the next "
     "product or attention.",
