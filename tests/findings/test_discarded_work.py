@@ -43,6 +43,7 @@ from tests.findings.stepping import (
     only,
     placed,
 )
+from tests.findings.test_autograd_nodes import ENGINE, STEPS, Steps
 from tests.handmade import Mark, interned
 
 if TYPE_CHECKING:
@@ -78,6 +79,36 @@ def test_embeddings_that_are_averaged_cost_their_rows_twice():
 def test_embeddings_that_go_through_something_else_are_none():
     assert is_silent(gathered_rows.RULE, bag(between=("tanh",)))
     assert is_silent(gathered_rows.RULE, bag("tanh"))
+
+
+def scores(op: str = "mul", lookup: str = LOOKUP, us: int = 300) -> Analysis:
+    steps = Steps()
+    for step in range(STEPS):
+        steps.launch("gather", Phase.FORWARD, lookup, us)
+        with steps.within(f"aten::{op}", 10 * step):
+            steps.launch("part", Phase.FORWARD)
+        steps.launch("sum", Phase.FORWARD)
+        with steps.within("aten::loss", 10 * step + 1):
+            pass
+        with steps.within(ENGINE + "MulBackward0", 10 * step):
+            steps.launch("neg", Phase.BACKWARD)
+            steps.launch("sqrt", Phase.BACKWARD)
+        steps.end_step()
+    lines = {"gather": at(4, "embedding"), op: at(5, op), "sum": at(5, "sum")}
+    behind = dict.fromkeys(("neg", "sqrt"), at(5, "mul", Phase.BACKWARD))
+    return steps.analysis(**lines, **behind)
+
+
+def test_scores_of_gathered_rows_cost_all_but_reading_them_and_half_of_their_backward():
+    found = only(gathered_rows.RULE, scores())
+    assert found.est_saving_ns == (150 + 300 + 300 + 2 * 150) * US
+    assert (found.location.line, found.evidence[2].value) == (4, 5)
+    assert found.remedy.startswith("a product with all rows")
+
+
+def test_rows_that_are_few_or_go_through_another_op_are_no_scores():
+    assert is_silent(gathered_rows.RULE, scores("tanh"))
+    assert is_silent(gathered_rows.RULE, scores(us=70))
 
 
 def messages(op: str = "index_select", between: str = "new_zeros") -> Analysis:

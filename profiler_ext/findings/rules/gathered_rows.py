@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import numpy as np
 
+from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
@@ -25,6 +27,9 @@ _SCATTERS = frozenset(
 # What may be between: zeros to add to, and a weight for each row
 _BETWEEN = frozenset({"aten::new_zeros", "aten::zeros", "aten::zeros_like", "aten::mul"})
 _MAX_BETWEEN = 3
+_SCALES = "aten::mul"
+# A factor of the rows is as large as they are where multiplying takes no more than so many reads
+_MAX_LARGER = 4
 # Of gathering and scattering with their gradients 0.37 was gone in a sparse product, on an H100
 _BY_PRODUCT = 0.4
 _HALF = 0.5
@@ -34,13 +39,22 @@ _OF_PRODUCT = _MULTIPLIES | {"aten::sum", "aten::bmm"}
 _MIN_ENDS = 2
 
 
+class _Kind(Enum):
+    """What becomes of the rows."""
+
+    BAG = auto()  # those of one length each are averaged or added
+    SCORES = auto()  # each is multiplied by another one, and the products are added
+    BY_INDEX = auto()  # they are added by an index
+
+
 @dataclass(frozen=True, slots=True)
 class _Sum:
     """A line that gathers rows, and the one that adds them up."""
 
     gathers: Ints
+    between: Ints  # in pairs with those that gather
     sums: Ints
-    is_bag: bool  # rows of one length each, not scattered by an index
+    kind: _Kind
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -54,32 +68,53 @@ def _sums(facts: Facts) -> Iterator[_Sum]:
     is_eager &= launches.phase.where(Phase.FORWARD, Phase.OTHER)  # or outside of a module
     rows = np.flatnonzero(facts.in_steps(is_eager & (facts.main_place >= 0)))
     rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
-    pairs: dict[tuple[str | None, int | None, int | None, bool], list[tuple[int, int]]] = {}
-    gather, between = -1, 0
+    found: dict[tuple[str | None, int | None, int | None, _Kind], list[list[int]]] = {}
+    chain: list[int] = []  # what gathers, and what is between
     for row in rows.tolist():
         place = facts.place(row)
         if place.aten_op in _LOOKS_UP:
-            gather, between = row, 0
+            chain = [row]
             continue
-        if gather < 0:
+        if not chain:
             continue
-        own = facts.place(gather)
+        own = facts.place(chain[0])
         is_near = (place.file, place.function) == (own.file, own.function)
         is_near |= place.module == own.module and bool(own.module)  # a library's functions
-        if is_near and place.aten_op in _BETWEEN and between < _MAX_BETWEEN:
-            between += 1
+        if is_near and place.aten_op in _BETWEEN and len(chain) <= _MAX_BETWEEN:
+            chain.append(row)
             continue
-        is_bag = own.aten_op == _EMBEDS and place.aten_op in _REDUCES and not between
-        if is_near and (is_bag or place.aten_op in _SCATTERS):
-            key = (own.file, own.line, place.line, is_bag)
-            pairs.setdefault(key, []).append((gather, row))
-        gather = -1
-    for (*_, is_bag), found in pairs.items():
-        gathers, sums = (np.array(each, np.int64) for each in zip(*found, strict=True))
-        # Weights of rows are gathered, too, and take much less than adding the rows
-        gather_ns, sum_ns = (int(launches.duration_ns[each].sum()) for each in (gathers, sums))
-        if is_bag or gather_ns > _HALF * sum_ns:
-            yield _Sum(gathers, sums, is_bag)
+        kind = _kind([facts.place(each).aten_op or "" for each in chain], place.aten_op or "")
+        if is_near and kind is not None:
+            found.setdefault((own.file, own.line, place.line, kind), []).append([*chain, row])
+        chain = []
+    for (*_, kind), chains in found.items():
+        gathers = np.array([each[0] for each in chains], np.int64)
+        between = np.array([row for each in chains for row in each[1:-1]], np.int64)
+        pair = _Sum(gathers, between, np.array([each[-1] for each in chains], np.int64), kind)
+        if _is_of_rows(facts, pair):
+            yield pair
+
+
+def _kind(chain: list[str], last: str) -> _Kind | None:
+    """Return what becomes of rows, by the ops that look them up, come between, and reduce."""
+    gathers, *between = chain
+    if last in _SCATTERS:
+        return _Kind.BY_INDEX
+    if last not in _REDUCES:
+        return None
+    if between and set(between) == {_SCALES}:
+        return _Kind.SCORES
+    return _Kind.BAG if gathers == _EMBEDS and not between else None
+
+
+def _is_of_rows(facts: Facts, pair: _Sum) -> bool:
+    """Tell whether what is added are the rows that were gathered."""
+    parts = (pair.gathers, pair.between, pair.sums)
+    gather_ns, between_ns, sum_ns = (int(facts.launches.duration_ns[each].sum()) for each in parts)
+    if pair.kind is _Kind.SCORES:
+        return gather_ns <= _MAX_LARGER * between_ns <= _MAX_LARGER**2 * gather_ns
+    # Weights of rows are gathered, too, and take much less than adding the rows
+    return pair.kind is _Kind.BAG or gather_ns > _HALF * sum_ns
 
 
 def _products(facts: Facts) -> Iterator[Candidate]:
@@ -137,21 +172,31 @@ def _time(facts: Facts, launches: Ints, gone: Floats | float = 1.0) -> int:
     return facts.median_per_step(launches, facts.critical_ns(launches, gone))
 
 
-def _candidate(facts: Facts, pair: _Sum) -> Candidate:
+def _parts_gone(facts: Facts, pair: _Sum) -> tuple[Ints, Floats, Ints]:
+    """Return the launches that lose time, the part of each, and the others that are of it."""
     spread, returned = _gradients(facts, pair.sums), _gradients(facts, pair.gathers)
-    if pair.is_bag:
+    if pair.kind is _Kind.BAG:
         # One kernel reads the rows; none writes them, reads them again or writes their gradients
-        every = np.unique(np.concatenate([pair.gathers, pair.sums, np.setdiff1d(spread, returned)]))
-        saved_ns = _time(facts, every, np.where(np.isin(every, pair.gathers), _HALF, 1.0))
-        summary, remedy = "embeddings are written only to be averaged or added", _BAG
-    else:
-        every = np.unique(np.concatenate([pair.gathers, pair.sums, spread, returned]))
-        saved_ns = _time(facts, every, _BY_PRODUCT)
-        summary, remedy = "rows are gathered and written only to be added by index", _SPARSE
-    launches = np.unique(np.concatenate([pair.gathers, pair.sums, spread, returned]))
+        behind = np.setdiff1d(spread, returned)
+        every = np.unique(np.concatenate([pair.gathers, pair.sums, behind]))
+        return every, np.where(np.isin(every, pair.gathers), _HALF, 1.0), returned
+    if pair.kind is _Kind.SCORES:
+        # The same forward; backward one of two products remains, which writes their gradients
+        behind = np.setdiff1d(with_backward(facts, pair.between), pair.between)
+        every = np.unique(np.concatenate([pair.gathers, pair.between, pair.sums, behind]))
+        halves = np.concatenate([pair.gathers, behind])
+        return every, np.where(np.isin(every, halves), _HALF, 1.0), every
+    every = np.unique(np.concatenate([pair.gathers, pair.sums, spread, returned]))
+    return every, np.full(len(every), _BY_PRODUCT), every
+
+
+def _candidate(facts: Facts, pair: _Sum) -> Candidate:
+    shorter, gone, others = _parts_gone(facts, pair)
+    summary, remedy = _SAYS[pair.kind]
+    launches = np.union1d(shorter, others)
     return Candidate(
         summary=summary,
-        est_saving_ns=saved_ns,
+        est_saving_ns=_time(facts, shorter, gone),
         confidence=Confidence.ESTIMATED,
         remedy=remedy,
         location=location_of(facts.place(facts.longest(pair.gathers))),
@@ -164,8 +209,20 @@ def _candidate(facts: Facts, pair: _Sum) -> Candidate:
     )
 
 
-_BAG = "nn.EmbeddingBag (mode='mean' or 'sum') in place of nn.Embedding and the reduction"
-_SPARSE = "torch.sparse.mm of the adjacency matrix and the rows (PyG: adj_t in place of edge_index)"
+_SAYS = {
+    _Kind.BAG: (
+        "embeddings are written only to be averaged or added",
+        "nn.EmbeddingBag (mode='mean' or 'sum') in place of nn.Embedding and the reduction",
+    ),
+    _Kind.SCORES: (
+        "rows are gathered and written only to be multiplied and added",
+        "a product with all rows, then gather what it gives; or torch.compile of the function",
+    ),
+    _Kind.BY_INDEX: (
+        "rows are gathered and written only to be added by index",
+        "torch.sparse.mm of the adjacency matrix and the rows (PyG: adj_t in place of edge_index)",
+    ),
+}
 
 RULE = Rule(
     name="gathered_rows",
@@ -173,19 +230,23 @@ RULE = Rule(
     means="A line looks rows up (`F.embedding`, `index_select`, `gather`, `x[index]`) and the next "
     "launches of the function average or add them: over one dimension, or by another index "
     "(`scatter_add_`, `index_add_`). Zeros to add to and a weight for each row may be between. Or "
-    "two tensors of such rows are joined (`torch.cat`), a linear layer multiplies them next, and "
-    "the module adds rows up by an index: a message of both ends of each edge.",
+    "it multiplies the rows by others, and adds the products: scores of candidates. Or two tensors "
+    "of such rows are joined (`torch.cat`), a linear layer multiplies them next, and the module "
+    "adds rows up by an index: a message of both ends of each edge.",
     because="All rows are written to memory, read again and dropped; their gradients are, too. "
     "With sixty rows for each sum that is most of what such a layer moves. A product with rows "
     "that are gathered many times multiplies the same row as often.",
     remedy="`nn.EmbeddingBag` looks up and reduces in one kernel. Messages over the edges of a "
     "graph are a product with the sparse adjacency matrix: `torch.sparse.mm`, or `adj_t` of a "
-    "`SparseTensor` in PyG. A linear layer of two joined tensors is the sum of two: `x @ left` and "
+    "`SparseTensor` in PyG. Scores of many candidates from a small table are a product with all of "
+    "it, `(query @ table.weight.T).gather(1, index)`; from a large one, compiled code multiplies "
+    "rows as it reads them. A linear layer of two joined tensors is the sum of two: `x @ left` and "
     "`x @ right` of the nodes, gathered and added for each edge.",
     saving="On the critical path: of embeddings half of the lookup (its writes), the reduction, "
     "and the launches that write its gradient for each row. Of gathering and scattering two "
-    "fifths, with their gradients: the rows still have to be read. Of joined rows the product with "
-    "its backward, an upper bound: the nodes remain to be multiplied.",
+    "fifths, with their gradients: the rows still have to be read. Of scores half of the lookup, "
+    "the products and their sum, and half of the backward of the products. Of joined rows the "
+    "product with its backward, an upper bound: the nodes remain to be multiplied.",
     not_on_cpu=ON_CPU,
     judge=_judge,
 )

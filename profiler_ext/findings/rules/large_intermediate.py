@@ -220,12 +220,13 @@ RULE = Rule(
     name="large_intermediate",
     title="Tensors far larger than their operands and their results",
     means="Eager lines of a function, or of one that it calls, make a tensor by broadcasting "
-    "(`x[:, None] - y[None]`, `repeat`), work on all of it, and reduce it: eight times as many elements as what runs "
-    "before could have written, and as what is computed next. The numbers of elements are those "
-    "of torch's elementwise kernels, from their blocks; copies and FFTs between them that take "
-    "half as long or more are of the same tensor. A product or a convolution before it is small "
-    "if it took a sixteenth of the first of these kernels. In training the gradient is summed, "
-    "because an operand was broadcast. Together they take 3% of a step or more.",
+    "(`x[:, None] - y[None]`, `repeat`), work on all of it, and reduce it: eight times as many "
+    "elements as what runs before could have written, and as what is computed next. The numbers "
+    "of elements are those of torch's elementwise kernels, from their blocks; copies and FFTs "
+    "between them that take half as long or more are of the same tensor. A product or a "
+    "convolution before it is small if it took a sixteenth of the first of these kernels. In "
+    "training the gradient is summed, because an operand was broadcast. Together they take 3% of "
+    "a step or more.",
     because="All differences of pairs, a comparison with each class, or a cube of all triplets is "
     "written to memory and read again by each op, and so is its gradient, although operands and "
     "result are small.",
