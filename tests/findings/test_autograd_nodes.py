@@ -400,6 +400,26 @@ def test_a_norm_that_needs_another_layout_copies_what_convolutions_copy_back() -
     assert [each.value for each in found.evidence[:3]] == [4, 1200 * US, 600 * US]
 
 
+@pytest.mark.parametrize(("kernel", "joined"), [("direct_copy_kernel", True), ("Cat", False)])
+def test_joining_tensors_of_unlike_layouts_for_a_convolution_takes_longer_than_a_pass(
+    kernel: str, joined: bool
+) -> None:
+    grid = {"grid": [65536, 1, 1], "block": [128, 1, 1]}  # a pass takes 70 us
+    copies = f"void at::native::elementwise_kernel<128, 4, gpu_kernel_impl_nocast<{kernel}>>"
+    steps = Steps()
+    for _ in range(STEPS):
+        steps.launch("cat", Phase.FORWARD, copies, **grid)
+        with steps.within("aten::conv3d"):
+            steps.launch("copy_", Phase.FORWARD, **grid)
+            steps.launch("cudnn_convolution", Phase.FORWARD, GEMM)
+        steps.end_step()
+    found = only(layout_conversion.RULE, steps.analysis(cat=at(3, "cat"), conv3d=at(4, "conv3d")))
+    pass_us = 65536 * 128 * 4 * 8 / (0.8 * 4800) / US
+    saved_us = 300 + (300 - pass_us) * joined
+    assert found.est_saving_ns == pytest.approx(saved_us * US, rel=0.01)
+    assert found.location.line == 4
+
+
 @pytest.mark.parametrize(("code", "saved_us"), [("x = x.mT.contiguous()", 600), ("y = g(x)", 300)])
 def test_a_copy_that_a_convolution_undoes_is_needless_too(code: str, saved_us: int) -> None:
     steps = Steps()

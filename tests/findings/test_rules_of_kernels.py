@@ -32,8 +32,10 @@ from tests.findings.stepping import (
     US,
     Script,
     at,
+    forward,
     is_silent,
     judged,
+    made,
     only,
     placed,
 )
@@ -111,6 +113,15 @@ def test_of_a_conversion_the_op_around_the_copy_goes_too() -> None:
 def test_changes_of_layout_are_reported_by_their_kernels() -> None:
     assert only(layout_conversion.RULE, step(NCHW)).est_saving_ns == 800 * US
     assert is_silent(layout_conversion.RULE, step(SGEMM))
+
+
+def test_changes_of_layout_that_group_norms_ask_for_remain() -> None:
+    for norm, is_kept in (("group_norm", True), ("batch_norm", False)):
+        launches = [forward("cudnn_convolution", NCHW), forward(norm), forward("silu")]
+        places = {"cudnn_convolution": at(3), norm: at(4), "silu": at(5)}
+        assert is_silent(layout_conversion.RULE, made(*launches, **places)) == is_kept
+    of_rows = made(forward("conv1d", NCHW), conv1d=at(3, "conv1d"))
+    assert only(layout_conversion.RULE, of_rows).remedy.startswith("nn.Conv2d of height 1")
 
 
 def test_an_op_that_stays_without_a_change_of_layout_saves_the_cpu_a_call() -> None:

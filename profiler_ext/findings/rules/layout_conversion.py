@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import with_backward
-from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.facts import CannotJudge, Facts, Rows, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time, launching
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
@@ -30,6 +30,10 @@ _BACKWARD = "aten::convolution_backward"
 _CONTIGUOUS = re.compile(r"aten::(contiguous|clone)$")
 _ASKS = re.compile(r"\.(contiguous|clone)\(")
 _COPIES = "aten::copy_"
+# torch joins tensors by a copy of each where their layouts differ
+_JOINS = re.compile(r"aten::(cat|concat|concatenate|stack|constant_pad_nd|pad)$")
+_COPYING = "elementwise_kernel<"
+_DIRECT = "direct_copy_kernel"
 _CASTS = "gpu_kernel_impl<"  # without a cast it is gpu_kernel_impl_nocast
 _NORMALISES = re.compile(
     r"at::native::batch_norm_(collect_statistics|transform_input|backward)_kernel\b"
@@ -38,6 +42,11 @@ _NORMALISES = re.compile(
 # ResNet-18 in bfloat16 on an H200 it was 73%.
 _BATCH_NORM_SAVING = 2 / 3
 
+_OF_ROWS = "aten::conv1d"
+_LAST = "model.to(memory_format=torch.channels_last), and images likewise (channels_last_3d)"
+_LAST_OF_ROWS = (
+    "nn.Conv2d of height 1, with weight and input in torch.channels_last: conv1d takes no layout"
+)
 _KEEP = "keep channels_last up to the convolution: no view or .contiguous() across channels"
 _ONE_LAYOUT = (
     "one layout for both: no channels_last where norms need the channels first (cuDNN's own "
@@ -48,7 +57,19 @@ _ONE_LAYOUT = (
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     launches = np.flatnonzero(facts.in_steps(facts.named(_changes_layout)))
-    return (*((_candidate(facts, launches),) if len(launches) else ()), *_of_inputs(facts))
+    if len(launches) and not _are_around_norms(facts, launches):
+        yield _candidate(facts, launches)
+    yield from _of_inputs(facts)
+
+
+def _are_around_norms(facts: Facts, launches: Ints) -> bool:
+    """Tell whether most of these convolutions have a norm next to them that undoes the layout."""
+    phases = facts.launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE, Phase.OTHER)
+    needs_order = facts.mainly(lambda place: _NEEDS_ORDER.match(place.aten_op or "") is not None)
+    norms = np.flatnonzero(facts.in_steps(phases & needs_order))
+    convolutions = launches[phases[launches]]
+    calls = [np.unique(facts.called_ops(each)) for each in (norms, convolutions)]
+    return len(norms) > 0 and 2 * len(calls[0]) >= len(calls[1])
 
 
 def _of_inputs(facts: Facts) -> Iterator[Candidate]:
@@ -71,13 +92,30 @@ def _of_inputs(facts: Facts) -> Iterator[Candidate]:
     is_behind = facts.mainly(
         lambda place: place.aten_op == _BACKWARD and (has_norms or _line(place) in convolving)
     )
-    undone = _undone(facts, np.flatnonzero(is_copy & facts.mainly(_is_asked)), forward)
+    before = _before(facts, forward)
+    undone = before[is_copy[before] & facts.mainly(_is_asked)[before]]
     own = (forward, undone, norms, np.flatnonzero(is_copy & is_behind))
-    yield from _of_copies(facts, np.unique(np.concatenate(own)), forward, norms)
+    joins = before[_joins(facts)[before]]
+    yield from _of_copies(facts, np.unique(np.concatenate(own)), forward, norms, joins)
 
 
-def _of_copies(facts: Facts, rows: Ints, forward: Ints, norms: Ints) -> Iterator[Candidate]:
+def _joins(facts: Facts) -> Rows:
+    """Flag the copies by which torch joins tensors of unlike layouts, or pads one."""
+    is_copy = facts.named(lambda name: _COPYING in name and _DIRECT in name and _CASTS not in name)
+    is_copy &= facts.mainly(lambda place: _JOINS.match(place.aten_op or "") is not None)
+    return is_copy & facts.launches.scope.where(Scope.EAGER)
+
+
+def _of_copies(
+    facts: Facts, rows: Ints, forward: Ints, norms: Ints, joins: Ints
+) -> Iterator[Candidate]:
     saved_ns = facts.median_per_step(rows, facts.removal_saving_ns(rows))
+    by_joins: tuple[Figure, ...] = ()
+    if len(joins):  # with one layout they are one pass each
+        gone = 1 - _pass_ns(facts, joins) / np.maximum(facts.launches.duration_ns[joins], 1)
+        joins_ns = facts.median_per_step(joins, facts.critical_ns(joins, gone))
+        saved_ns, rows = saved_ns + joins_ns, np.union1d(rows, joins)
+        by_joins = (Figure("joining unlike layouts takes longer by", joins_ns, FigureUnit.NS),)
     by_norms: tuple[Figure, ...] = ()
     if len(norms):  # the layout still has to change between the two, but in one pass
         saved_ns -= facts.median_per_step(rows, _pass_ns(facts, rows))
@@ -92,7 +130,12 @@ def _of_copies(facts: Facts, rows: Ints, forward: Ints, norms: Ints) -> Iterator
             confidence=Confidence.ESTIMATED,
             remedy=_ONE_LAYOUT if len(norms) else _KEEP,
             location=location_of(facts.place(facts.longest(forward))),
-            evidence=(*count_and_time(facts, rows), *by_norms, *launching(facts, rows, saved_ns)),
+            evidence=(
+                *count_and_time(facts, rows),
+                *by_norms,
+                *by_joins,
+                *launching(facts, rows, saved_ns),
+            ),
             launches=rows,
         )
 
@@ -106,13 +149,12 @@ def _pass_ns(facts: Facts, copies: Ints) -> Ints:
     return np.minimum(pass_ns, facts.launches.duration_ns[copies]).astype(np.int64)
 
 
-def _undone(facts: Facts, asked: Ints, inputs: Ints) -> Ints:
-    """Return the copies that make contiguous what the next launch copies for a convolution."""
+def _before(facts: Facts, inputs: Ints) -> Ints:
+    """Return the launches that run next before the copies for convolutions."""
     start_ns = facts.launches.start_ns
     eager = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.EAGER)))
     eager = eager[np.argsort(start_ns[eager], kind="stable")]
-    before = eager[np.searchsorted(start_ns[eager], start_ns[inputs]) - 1]
-    return np.intersect1d(asked, before)
+    return np.unique(eager[np.searchsorted(start_ns[eager], start_ns[inputs]) - 1])
 
 
 def _is_asked(place: Place) -> bool:
@@ -148,7 +190,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
         summary="layout conversions around convolutions",
         est_saving_ns=removal_saving_ns + int(_BATCH_NORM_SAVING * norms_ns),
         confidence=Confidence.ESTIMATED,
-        remedy="model.to(memory_format=torch.channels_last), and images likewise",
+        remedy=_LAST_OF_ROWS if facts.place(longest).aten_op == _OF_ROWS else _LAST,
         location=location_of(facts.place(longest), facts.launches.name[longest]),
         evidence=(
             Figure("changes of layout a step", facts.launches_per_step(launches)),
@@ -165,22 +207,28 @@ RULE = Rule(
     title="Convolutions that convert the layout of their operands",
     means="cuDNN runs kernels called `nchwToNhwc` or `nhwcToNchw` around convolutions. Or torch "
     "copies the input of a convolution of two or three dimensions before cuDNN gets it; where it "
-    "does, copies of instance and group norms count, too.",
+    "does, copies of instance and group norms count, too, and those by which `cat` or a padding "
+    "made the input. Kernels of cuDNN are not reported where at least half as many instance and "
+    "group norms run as convolutions that have them.",
     because="Tensor cores need the channels innermost. For tensors with the channels first, cuDNN "
-    "converts the operands before a convolution and its result afterwards. torch's own batch "
-    "norms have kernels for channels-last that are several times as fast; those of instance and "
-    "group norms take the channels first, so that the layout changes twice around each. A weight "
-    "with the channels last decides for the input, too: a line that makes it contiguous (to "
-    "shuffle or split channels by views) makes the next convolution copy it back.",
+    "converts the operands before a convolution and its result afterwards. torch's own batch norms "
+    "have kernels for channels-last that are several times as fast; those of instance and group "
+    "norms take the channels first, so that the layout changes twice around each. A weight with "
+    "the channels last decides for the input, too: a line that makes it contiguous (to shuffle or "
+    "split channels by views) makes the next convolution copy it back. `cat` of unlike layouts, of "
+    "features and a repeated part, say, writes the channels first by strided copies.",
     remedy="`model.to(memory_format=torch.channels_last)` and "
     "`images.to(memory_format=torch.channels_last)`: then no conversion is needed. Between "
-    "convolutions no `.contiguous()` or `.view()` that needs the channels first. With instance or "
-    "group norms between them, the channels first for all, or `torch.compile` of the norms.",
+    "convolutions no `.contiguous()` or `.view()` that needs the channels first, and no `cat` with "
+    "a tensor of another layout: write into one that `torch.empty` made with `memory_format`. With "
+    "instance or group norms between them, the channels first for all, or `torch.compile` of the "
+    "norms.",
     saving="Time of those kernels, of copies that make contiguous what the next launch copies "
     "back, and of the same copies in the backward, or of launching them if the CPU is behind; and "
     "two thirds of the time of torch's own channels-first batch norms on the critical path. With "
     "copies of norms, less one pass for each copy, of 4 bytes a number: cuDNN's own conversions "
-    "take that. Other kernels may get faster or slower with the layout, which is not counted.",
+    "take that. Of copies that join what they take beyond such a pass. Other kernels may get "
+    "faster or slower with the layout, which is not counted.",
     not_on_cpu="the launches ran on the CPU, where cuDNN is not",
     judge=_judge,
 )
