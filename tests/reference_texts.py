@@ -112,8 +112,11 @@ For example, a ConvNeXt-T on an H200 with one block left in float32: `unlike_sib
   (`unknown`, printed as `?`): such findings come last and count as nothing.
 - **The bottleneck counts**: a faster kernel makes a step faster only if the step waits for the
   device. Where the CPU is behind with its launches, the device would only wait longer, so no rule
-  about kernels claims such time. Where the device is the bottleneck, a finding claims no more than
-  until the step takes as long as the CPU needs for all other launches.
+  about kernels claims such time. Where a device is busy for nine tenths of a step or more, a
+  finding claims no more than until the step takes as long as the CPU needs for all other launches.
+  Such a step does not tell how fast the CPU is without recording: it is taken to be 2.25 times as
+  fast, the median of 13 steps that tell (the middle half: 1.9 to 2.7), or faster if the session
+  shows that.
 - **Step time without profiling**: profiling slows the CPU, by 1.1 to 2.0 times in our
   measurements, so a device may wait for the CPU only while it is being profiled. The session
   keeps how long each of the last steps before the recording took on the device, with no profiler

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from profiler_ext.findings.critical_path import FILLED
 from profiler_ext.findings.facts import CannotJudge, Facts, facts_of
 from profiler_ext.findings.finding import (
     ON_RANKS,
@@ -34,6 +35,9 @@ MIN_SAVING_NS: Final = {
 }
 # The rules that take what more special ones leave
 GENERAL: Final = frozenset({"dtype_conversion", "launch_bound", "uncompiled"})
+# The median of what ``SLOWDOWN_IF_FILLED`` was measured on: where a limit is too low, causes say
+# too little, where it is too high, too much
+_USUAL_SLOWDOWN: Final = 2.25
 _MAX_SHARED_FRACTION = 0.5
 _ALL = 0.999
 _Facts = TypeVar("_Facts")
@@ -126,7 +130,7 @@ def _capped(candidate: Candidate, facts: Facts) -> Candidate:
     if is_idle:
         most_ns = facts.idle_ns + candidate.busy_ns
         most = Figure("no more than a step idles in training", facts.idle_ns, FigureUnit.NS)
-    elif facts.training.is_device_bound and len(candidate.launches) and not len(candidate.idle):
+    elif _is_filled(facts) and len(candidate.launches) and not len(candidate.idle):
         most_ns = _until_cpu_ns(candidate.launches, facts)
         most = Figure("from then on the step waits for the CPU", most_ns, FigureUnit.NS)
     else:
@@ -136,12 +140,20 @@ def _capped(candidate: Candidate, facts: Facts) -> Candidate:
     return replace(candidate, est_saving_ns=most_ns, evidence=(*candidate.evidence, most))
 
 
+def _is_filled(facts: Facts) -> bool:
+    return facts.busy_ns >= FILLED * facts.training.step_ns
+
+
 def _until_cpu_ns(launches: Ints, facts: Facts) -> int:
     """Return what a step can lose until it takes as long as the CPU does for all other launches."""
+    # A filled step only shows that recording slows the CPU at least so much: the usual is assumed
     training = facts.training
-    own_ns = facts.median_per_step(launches, facts.pace.since_ns[launches]) / training.slowdown
-    cpu_ns = min(training.cpu_ns, training.step_ns)
-    return training.step_ns - max(cpu_ns - int(own_ns), 0)
+    slowdown = max(training.slowdown, _USUAL_SLOWDOWN)
+    cpu_ns = int(training.cpu_ns * training.slowdown / slowdown)
+    if facts.replay is not None:
+        cpu_ns = facts.replay.worked_ns(slowdown)
+    own_ns = facts.median_per_step(launches, facts.pace.since_ns[launches]) / slowdown
+    return training.step_ns - max(min(cpu_ns, training.step_ns) - int(own_ns), 0)
 
 
 def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
