@@ -95,7 +95,7 @@ def scores(op: str = "mul", lookup: str = LOOKUP, us: int = 300) -> Analysis:
             steps.launch("sqrt", Phase.BACKWARD)
         steps.end_step()
     lines = {"gather": at(4, "embedding"), op: at(5, op), "sum": at(5, "sum")}
-    behind = dict.fromkeys(("neg", "sqrt"), at(5, "mul", Phase.BACKWARD))
+    behind = dict.fromkeys(("neg", "sqrt"), at(5, op, Phase.BACKWARD))
     return steps.analysis(**lines, **behind)
 
 
@@ -104,6 +104,10 @@ def test_scores_of_gathered_rows_cost_all_but_reading_them_and_half_of_their_bac
     assert found.est_saving_ns == (150 + 300 + 300 + 2 * 150) * US
     assert (found.location.line, found.evidence[2].value) == (4, 5)
     assert found.remedy.startswith("a product with all rows")
+
+
+def test_distances_to_gathered_rows_are_scores_too():
+    assert only(gathered_rows.RULE, scores("sub")).est_saving_ns == 1050 * US
 
 
 def test_rows_that_are_few_or_go_through_another_op_are_no_scores():

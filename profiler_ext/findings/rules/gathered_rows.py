@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -27,8 +28,10 @@ _SCATTERS = frozenset(
 # What may be between: zeros to add to, and a weight for each row
 _BETWEEN = frozenset({"aten::new_zeros", "aten::zeros", "aten::zeros_like", "aten::mul"})
 _MAX_BETWEEN = 3
-_SCALES = "aten::mul"
-# A factor of the rows is as large as they are where multiplying takes no more than so many reads
+# What a kernel that reads rows would compute of each, and how it would reduce them
+_POINTWISE = re.compile(r"aten::(mul|add|r?sub|abs|neg|pow|square)_?$")
+_SCORES = re.compile(r"aten::(sum|mean|amax|amin|norm|linalg_vector_norm)$")
+# What is computed of the rows is as large as they are where each op takes no more than so many reads
 _MAX_LARGER = 4
 # Of gathering and scattering with their gradients 0.37 was gone in a sparse product, on an H100
 _BY_PRODUCT = 0.4
@@ -43,7 +46,7 @@ class _Kind(Enum):
     """What becomes of the rows."""
 
     BAG = auto()  # those of one length each are averaged or added
-    SCORES = auto()  # each is multiplied by another one, and the products are added
+    SCORES = auto()  # each is multiplied by or compared with another one, and reduced
     BY_INDEX = auto()  # they are added by an index
 
 
@@ -80,7 +83,8 @@ def _sums(facts: Facts) -> Iterator[_Sum]:
         own = facts.place(chain[0])
         is_near = (place.file, place.function) == (own.file, own.function)
         is_near |= place.module == own.module and bool(own.module)  # a library's functions
-        if is_near and place.aten_op in _BETWEEN and len(chain) <= _MAX_BETWEEN:
+        is_between = place.aten_op in _BETWEEN or _POINTWISE.match(place.aten_op or "") is not None
+        if is_near and is_between and len(chain) <= _MAX_BETWEEN:
             chain.append(row)
             continue
         kind = _kind([facts.place(each).aten_op or "" for each in chain], place.aten_op or "")
@@ -99,12 +103,11 @@ def _kind(chain: list[str], last: str) -> _Kind | None:
     """Return what becomes of rows, by the ops that look them up, come between, and reduce."""
     gathers, *between = chain
     if last in _SCATTERS:
-        return _Kind.BY_INDEX
-    if last not in _REDUCES:
-        return None
-    if between and set(between) == {_SCALES}:
+        return _Kind.BY_INDEX if set(between) <= _BETWEEN else None
+    if between and _SCORES.match(last) and all(map(_POINTWISE.match, between)):
         return _Kind.SCORES
-    return _Kind.BAG if gathers == _EMBEDS and not between else None
+    is_bag = gathers == _EMBEDS and last in _REDUCES and not between
+    return _Kind.BAG if is_bag else None
 
 
 def _is_of_rows(facts: Facts, pair: _Sum) -> bool:
@@ -112,7 +115,8 @@ def _is_of_rows(facts: Facts, pair: _Sum) -> bool:
     parts = (pair.gathers, pair.between, pair.sums)
     gather_ns, between_ns, sum_ns = (int(facts.launches.duration_ns[each].sum()) for each in parts)
     if pair.kind is _Kind.SCORES:
-        return gather_ns <= _MAX_LARGER * between_ns <= _MAX_LARGER**2 * gather_ns
+        each_ns = between_ns * len(pair.gathers) / len(pair.between)
+        return gather_ns / _MAX_LARGER <= each_ns <= _MAX_LARGER * gather_ns
     # Weights of rows are gathered, too, and take much less than adding the rows
     return pair.kind is _Kind.BAG or gather_ns > _HALF * sum_ns
 
@@ -181,8 +185,9 @@ def _parts_gone(facts: Facts, pair: _Sum) -> tuple[Ints, Floats, Ints]:
         every = np.unique(np.concatenate([pair.gathers, pair.sums, behind]))
         return every, np.where(np.isin(every, pair.gathers), _HALF, 1.0), returned
     if pair.kind is _Kind.SCORES:
-        # The same forward; backward one of two products remains, which writes their gradients
-        behind = np.setdiff1d(with_backward(facts, pair.between), pair.between)
+        # The same forward; backward what writes their gradients remains, one of two products
+        ahead = np.union1d(pair.between, pair.sums)
+        behind = np.setdiff1d(with_backward(facts, ahead), ahead)
         every = np.unique(np.concatenate([pair.gathers, pair.between, pair.sums, behind]))
         halves = np.concatenate([pair.gathers, behind])
         return every, np.where(np.isin(every, halves), _HALF, 1.0), every
@@ -215,7 +220,7 @@ _SAYS = {
         "nn.EmbeddingBag (mode='mean' or 'sum') in place of nn.Embedding and the reduction",
     ),
     _Kind.SCORES: (
-        "rows are gathered and written only to be multiplied and added",
+        "rows are gathered and written only to be scored and reduced",
         "a product with all rows, then gather what it gives; or torch.compile of the function",
     ),
     _Kind.BY_INDEX: (
@@ -230,9 +235,10 @@ RULE = Rule(
     means="A line looks rows up (`F.embedding`, `index_select`, `gather`, `x[index]`) and the next "
     "launches of the function average or add them: over one dimension, or by another index "
     "(`scatter_add_`, `index_add_`). Zeros to add to and a weight for each row may be between. Or "
-    "it multiplies the rows by others, and adds the products: scores of candidates. Or two tensors "
-    "of such rows are joined (`torch.cat`), a linear layer multiplies them next, and the module "
-    "adds rows up by an index: a message of both ends of each edge.",
+    "up to three products, sums or differences with them are between, and a sum, mean, norm or "
+    "extremum: scores of candidates. Or two tensors of such rows are joined (`torch.cat`), a "
+    "linear layer multiplies them next, and the module adds rows up by an index: a message of both "
+    "ends of each edge.",
     because="All rows are written to memory, read again and dropped; their gradients are, too. "
     "With sixty rows for each sum that is most of what such a layer moves. A product with rows "
     "that are gathered many times multiplies the same row as often.",
@@ -245,8 +251,8 @@ RULE = Rule(
     saving="On the critical path: of embeddings half of the lookup (its writes), the reduction, "
     "and the launches that write its gradient for each row. Of gathering and scattering two "
     "fifths, with their gradients: the rows still have to be read. Of scores half of the lookup, "
-    "the products and their sum, and half of the backward of the products. Of joined rows the "
-    "product with its backward, an upper bound: the nodes remain to be multiplied.",
+    "what computes and reduces them, and half of the backward of that. Of joined rows the product "
+    "with its backward, an upper bound: the nodes remain to be multiplied.",
     not_on_cpu=ON_CPU,
     judge=_judge,
 )

@@ -57,9 +57,8 @@ _ONE_LAYOUT = (
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     launches = np.flatnonzero(facts.in_steps(facts.named(_changes_layout)))
-    if len(launches) and not _are_around_norms(facts, launches):
-        yield _candidate(facts, launches)
-    yield from _of_inputs(facts)
+    is_own = len(launches) > 0 and not _are_around_norms(facts, launches)
+    return (*((_candidate(facts, launches),) if is_own else ()), *_of_inputs(facts))
 
 
 def _are_around_norms(facts: Facts, launches: Ints) -> bool:
