@@ -31,7 +31,7 @@ _MAX_BETWEEN = 3
 # What a kernel that reads rows would compute of each, and how it would reduce them
 _POINTWISE = re.compile(r"aten::(mul|add|r?sub|abs|neg|pow|square)_?$")
 _SCORES = re.compile(r"aten::(sum|mean|amax|amin|norm|linalg_vector_norm)$")
-# What is computed of the rows is as large as they are where each op takes no more than so many reads
+# What is computed of rows is as large as they are where no op takes more than so many reads
 _MAX_LARGER = 4
 # Of gathering and scattering with their gradients 0.37 was gone in a sparse product, on an H100
 _BY_PRODUCT = 0.4
