@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.findings.code_of_lines import is_mapped
+from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.rules import split_batch
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.lineage import Frame
@@ -64,6 +65,14 @@ def test_a_model_that_a_loop_calls_for_each_part_costs_the_launches_of_one(code:
 )
 def test_a_loop_whose_rounds_need_each_other_is_no_batch(code: str):
     assert is_silent(split_batch.RULE, looped(code))
+
+
+def test_short_kernels_run_once_for_all_parts_besides_what_the_cpu_saves():
+    analysis = looped("out = [net(x) for x in xs]")
+    (candidate,) = split_batch.RULE.judge(facts_of(analysis))
+    # 100 launches of a microsecond in place of 20
+    assert candidate.busy_ns == 80 * US
+    assert only(split_batch.RULE, analysis).est_saving_ns == candidate.est_saving_ns
 
 
 def test_parts_of_unlike_sizes_are_no_batch_that_was_split():

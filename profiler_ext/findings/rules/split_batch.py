@@ -145,15 +145,12 @@ def _is_alike(facts: Facts, every: Mapping[int, Ints], lines: Mapping[int, int])
 
 def _candidate(facts: Facts, calls: _Calls) -> Candidate:
     replay, slowdown, own = facts.replay, facts.training.slowdown, calls.launches
-    saved_ns, busy_ns = 0, 0
+    short = own[facts.launches.duration_ns[own] < _SHORT_NS]
+    short_ns, saved_ns = facts.median_per_step(short, facts.launches.duration_ns[short]), 0
     if replay is not None:
         one = replay.unchanged
-        one.cpu[own] = 1 / calls.count
-        is_short = facts.launches.duration_ns[own] < _SHORT_NS
-        one.busy[own] = np.where(is_short, 1 / calls.count, 1.0)
+        one.cpu[own] = one.busy[short] = 1 / calls.count
         saved_ns = max(replay.step_ns(slowdown) - replay.step_ns(slowdown, one), 0)
-        short_ns = facts.median_per_step(own[is_short], facts.launches.duration_ns[own[is_short]])
-        busy_ns = int((1 - 1 / calls.count) * short_ns)
     return Candidate(
         summary=f"the same model is called {calls.count} times, for parts of one batch",
         est_saving_ns=saved_ns,
@@ -163,8 +160,9 @@ def _candidate(facts: Facts, calls: _Calls) -> Candidate:
         else "one call of torch.stack or torch.cat of all parts, padded to one size",
         location=calls.where,
         evidence=(*count_and_time(facts, own), Figure("calls", calls.count)),
-        # Its kernels all stay but for the short ones: what else they lose other rules say
-        busy_ns=busy_ns,
+        # The long kernels stay: what they lose other rules say
+        launches=short,
+        busy_ns=int((1 - 1 / calls.count) * short_ns),
         idle=facts.idle_before(own),
     )
 
