@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 import profiler_ext
-from profiler_ext.findings import Confidence, FigureUnit
+from profiler_ext.findings import NOWHERE, Confidence, FigureUnit
 from profiler_ext.findings.rules import cpu_work
 from profiler_ext.findings.rules.launch_bound import RULE
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
 from tests.analyses import cpu_step
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only, placed, steps, trained
@@ -144,3 +146,30 @@ def test_launches_of_a_backward_count_for_the_line_of_their_forward():
     assert (found.location.file, found.location.line) == ("/m.py", 3)
     figures = {each.name: each.value for each in found.evidence}
     assert str(figures["most of it"]).endswith(" of blocks.*.mlp")
+
+
+def layered(layers: int) -> Analysis:
+    """Steps of four launches in each layer: two of one function that each layer calls."""
+    script = Script()
+    for _ in range(3):
+        for number in range(layers):
+            for op in ("norm", "scale", "round", "matmul"):
+                script.launch("vectorized_elementwise_kernel", 2 * US, op=f"aten::{op}_{number}")
+        script.end_step()
+    calling = Frame("/m.py", 40, "loss", "return head(model(x))")
+    places = {}
+    for number in range(layers):
+        block = Frame("/m.py", 20, "forward", "return self.layer(self.norm(x))")
+        for op, line in (("norm", 20), ("scale", 7), ("round", 7), ("matmul", 9)):
+            own = () if op == "norm" else (Frame("/layer.py", line, "forward", "..."),)
+            stack = (calling, block, *own)
+            last = {"file": stack[-1].file, "line": line, "function": "forward", "stack": stack}
+            module = f"blocks.{number}.{op}"
+            places[f"{op}_{number}"] = last | {"module": module, "phase": Phase.FORWARD}
+    return placed(script.analysis(), **places)
+
+
+def test_without_a_line_it_has_the_innermost_function_of_layers_with_most_of_the_time():
+    found = only(RULE, layered(12))
+    assert (found.location.file, found.location.line) == ("/layer.py", 7)
+    assert only(RULE, layered(3)).location == NOWHERE

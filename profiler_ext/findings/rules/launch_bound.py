@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import itemgetter
 from statistics import median_low
 
 import numpy as np
@@ -25,13 +26,15 @@ from profiler_ext.findings.launch_groups import graphs_save_ns, idle_without_ns,
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, Turn
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.events import Ints, flag_rows
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.provenance import CallSite
-from profiler_ext.records.vocabulary import IdleCause, Scope
+from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 
 _MIN_IDLE = 0.1
 _MIN_GRAPHS = 8  # fewer calls of compiled graphs a step are not what keeps the CPU
 _MIN_LAUNCHES = 5  # fewer launches are no stream of them that the CPU could be behind with
 _LINE_PART = 0.5
+_MIN_LAYERS = 4  # fewer modules that one function runs are no layers
 _MAX_FRACTION = 0.5
 # What the CPU does on its way to the next launch; what follows a wait is that wait's
 _LAUNCHING = (
@@ -232,14 +235,20 @@ def _where(facts: Facts, idle: Ints) -> Location:
 
 
 def _where_launched(facts: Facts, idle: Ints) -> tuple[Location, str]:
-    """Return the line whose launches most of that time was before, and else a region."""
+    """Return the line whose launches most of that time was before, and a region of the model.
+
+    Where no line has most, that of a function which many modules run and which, with what it calls,
+    launches most.
+    """
     # Backward launches count for the line of their forward, not for that of ``loss.backward()``.
     launch, duration_ns = facts.launch_after(idle), facts.analysis.idle.duration_ns[idle]
     lines: Counter[Location] = Counter()
     regions: Counter[str] = Counter()
+    places: Counter[int] = Counter()
     for row, time_ns in zip(launch.tolist(), duration_ns.tolist(), strict=True):
         if row >= 0 and facts.main_place[row] >= 0:
             place = facts.place(row)
+            places[int(facts.main_place[row])] += time_ns
             lines[replace(location_of(place), module=None)] += time_ns
             for module in _around(place.module):
                 regions[f"{facts.launches.phase[row]} of {module}"] += time_ns
@@ -250,7 +259,41 @@ def _where_launched(facts: Facts, idle: Ints) -> tuple[Location, str]:
     large = [region for region, time_ns in regions.items() if time_ns > most_ns]
     # The innermost, and the phase if most of it is of one.
     region = max(large, key=lambda each: (each.count("."), len(each)), default="")
-    return known[0] if known else _where_again(facts, idle), region
+    where = known[0] if known else _function_of_layers(facts, places, most_ns)
+    # In a backward the CPU is at the line of ``backward()``, which says no more than the region.
+    if where == NOWHERE and f"the {Phase.BACKWARD}" not in large:
+        where = _where_again(facts, idle)
+    return where, region
+
+
+def _function_of_layers(facts: Facts, places: Mapping[int, int], most_ns: float) -> Location:
+    """Return the longest line of the innermost function of many modules that has most time."""
+    functions: dict[tuple[str, str], Counter[tuple[int, Frame]]] = {}
+    modules: dict[tuple[str, str], set[str]] = {}
+    for at, time_ns in places.items():
+        place = facts.analysis.places[at]
+        # The innermost call of a function that calls itself
+        calls = {(each.file, each.function): at for at, each in enumerate(place.stack)}
+        for function, depth in calls.items():
+            functions.setdefault(function, Counter())[depth, place.stack[depth]] += time_ns
+        if calls and place.module:
+            modules.setdefault((place.stack[-1].file, place.stack[-1].function), set()).add(
+                place.module
+            )
+    of_layers = [
+        lines.most_common(1)[0][0]
+        for function, lines in functions.items()
+        if lines.total() > most_ns and _are_layers(modules.get(function, ()))
+    ]
+    if not of_layers:
+        return NOWHERE
+    _, frame = max(of_layers, key=itemgetter(0))
+    return Location(frame.file, frame.line, frame.code)
+
+
+def _are_layers(modules: Iterable[str]) -> bool:
+    """Tell whether several of these modules differ by a number alone."""
+    return max(Counter(_around(each)[-1] for each in modules).values(), default=0) >= _MIN_LAYERS
 
 
 def _where_again(facts: Facts, idle: Ints) -> Location:
@@ -277,7 +320,9 @@ RULE = Rule(
     "CPU. The CPU does not wait for the device, load data or compile: it is on its way to the "
     "next launch. Optimizers that update parameters one by one, Python loops and eager code next "
     "to compiled graphs have rules of their own; this one is about the rest. It has the line whose "
-    "launches, in forward and backward, end most of that time, or else the part of the model. "
+    "launches, in forward and backward, end most of that time. Without one it has the innermost "
+    "function that four or more layers of the model run and that, with what it calls, launches "
+    "most: its line with most of that time. Else it has the part of the model. "
     "What the CPU computes meanwhile, in ops or in Python, is `cpu_work`.",
     because="A launch costs the CPU several microseconds, an eager op with Python and the "
     "dispatcher tens of microseconds. If kernels are shorter than that, the device waits.",
