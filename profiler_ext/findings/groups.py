@@ -46,6 +46,7 @@ class Kind(Enum):
     COPIES = auto()  # waits for copies from memory that is not pinned
     EAGER = auto()  # what runs eagerly next to compiled graphs
     CONSTANTS = auto()  # tensors that are computed again from sizes alone
+    PICKS = auto()  # ops on the elements of a mask, which the CPU waits to know
     READS = auto()  # reads of single values, for which the CPU waits
     COMPUTING = auto()  # ops that compute on the CPU
     PYTHON = auto()  # Python that launches nothing for long

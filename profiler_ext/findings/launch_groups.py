@@ -31,7 +31,7 @@ from profiler_ext.findings.calls_of_lists import (
 from profiler_ext.findings.code_of_lines import carries_on, is_independent
 from profiler_ext.findings.constants import constants
 from profiler_ext.findings.cpu_work import work_of_cpu
-from profiler_ext.findings.critical_path import Floats, Waits
+from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import (
     FUSED_AWAY,
     CannotJudge,
@@ -39,16 +39,14 @@ from profiler_ext.findings.facts import (
     Rows,
     eager_kernels,
     idle_by_line,
-    idle_pieces,
     location_of,
     median_per_step,
 )
-from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.graph_breaks import groups_of_breaks
 from profiler_ext.findings.groups import (
     EAGER_KEPT,
     OUTSIDE_BACKWARD,
-    READ,
     SHORT_NS,
     Kind,
     LaunchGroup,
@@ -77,10 +75,18 @@ from profiler_ext.findings.loops_of_lines import (
     repeated,
 )
 from profiler_ext.findings.rule import Candidate
-from profiler_ext.kineto import classify
+from profiler_ext.findings.waiting import (
+    copies_to_host,
+    is_read,
+    lines_that_wait,
+    pageable_copies,
+    picks_by_masks,
+    reads,
+    waits_after,
+)
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints, flag_rows
-from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
+from profiler_ext.records.vocabulary import Phase, Scope
 
 GROUPS = "groups of parameters"
 _MIN_OPTIMIZER_LAUNCHES = 32
@@ -119,46 +125,19 @@ def graphs_save_ns(facts: Facts) -> int | None:
     return saved_by_graphs_ns(facts, _once(facts))
 
 
-def lines_that_wait(facts: Facts) -> dict[Location, Ints]:
-    """Return the idle pieces that each line causes at which the CPU waits for the device."""
-    rows = idle_pieces(facts, IdleCause.SYNCHRONISATION, IdleCause.AFTER_SYNCHRONISATION)
-    return idle_by_line(facts, rows, facts.analysis.idle.cause_place)
-
-
 def waits_in(facts: Facts, group: LaunchGroup) -> bool:
     """Tell whether the group is a loop whose line waits for each of its tensors."""
     waiting = {(each.file, each.line) for each in lines_that_wait(facts)}
     own = group.location.file, group.location.line
-    is_read = _is_read(facts, group.launches) | copies_to_host(facts)[group.launches]
-    return group.kind is Kind.TENSORS and bool(is_read.any()) and own in waiting
-
-
-def copies_to_host(facts: Facts) -> Rows:
-    """Flag the launches that copy tensors to the host: ``.tolist()``, ``.cpu()``."""
-    return facts.named(lambda name: "Memcpy DtoH" in name)
-
-
-def copies_back(facts: Facts, waits: Waits) -> Rows:
-    """Flag the waits for copies to the device with no other launch since a value was read.
-
-    The device has nothing to do by then. Only without the read it would have.
-    """
-    enqueued_ns, last = facts.pace.enqueued_ns, waits.last_launch
-    order = np.argsort(enqueued_ns, kind="stable")
-    number = np.empty(len(order), np.int64)
-    number[order] = np.arange(len(order))
-    is_next = np.diff(number[last], prepend=-2) <= 1
-    result, is_open = waits.is_for_value.copy(), False
-    for at, is_value in enumerate(waits.is_for_value.tolist()):
-        is_open = is_value or (is_open and bool(is_next[at]))
-        result[at] = is_open
-    return result & ~waits.is_for_value & (last >= 0)
+    is_read_or_copy = is_read(facts, group.launches) | copies_to_host(facts)[group.launches]
+    return group.kind is Kind.TENSORS and bool(is_read_or_copy.any()) and own in waiting
 
 
 def waits_of_calls(facts: Facts) -> set[tuple[str | None, int | None]]:
-    """Return the lines whose waits go with a loop in a forward, and cost nothing beside it."""
+    """Return the lines whose waits go with a loop or an op, and cost nothing beside it."""
     replay, places = facts.replay, facts.analysis.places
-    groups = [each for each in launch_groups(facts) if each.kind is Kind.CALLS]
+    kinds = Kind.CALLS, Kind.OPS, Kind.PICKS
+    groups = [each for each in launch_groups(facts) if each.kind in kinds]
     every = [each.waits for each in groups if each.waits is not None and each.saving_ns]
     if replay is None or not every:
         return set()
@@ -231,11 +210,11 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     else:
         loops += (*_call_loops(facts, eager), *_module_loops(facts, eager))
     in_model += _one_for_each_line(facts, _with_rounds(facts, loops), copies_whole(facts, eager))
+    in_model += (*_looping_ops(facts, eager), *picks_by_masks(facts, eager))
     yield from in_model
-    yield from _looping_ops(facts, eager)
     yield from constants(facts, eager)
-    yield from _pageable_copies(facts)
-    yield from _reads(facts, eager, [each.waits for each in in_model if each.waits is not None])
+    yield from pageable_copies(facts)
+    yield from reads(facts, eager, [each.waits for each in in_model if each.waits is not None])
 
 
 def _looping_ops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
@@ -259,8 +238,8 @@ def _looping_ops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         rows = np.union1d(forward, backward_of(facts, np.array(every), launches))
         count = max(round(len(every) / len(facts.analysis.steps)), 1)
         kept, is_most = _without_excess(facts, forward, rows)
-        where = location_of(first)
-        yield LaunchGroup(Kind.OPS, where, rows, count, 0.1, kept, what=op, is_most=is_most)
+        where, waits = location_of(first), waits_after(facts, forward, count)
+        yield LaunchGroup(Kind.OPS, where, rows, count, 0.1, kept, waits, what=op, is_most=is_most)
 
 
 def _without_excess(facts: Facts, forward: Ints, rows: Ints) -> tuple[Floats, bool]:
@@ -280,70 +259,6 @@ def _without_excess(facts: Facts, forward: Ints, rows: Ints) -> tuple[Floats, bo
         return merged, False
     left = max(1 - excess_ns / passes_ns, 0.0)
     return np.where(is_pass, np.minimum(merged, left), merged), True
-
-
-def _reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGroup]:
-    """Yield the reads of values, with all waits for values that do not go with others."""
-    if facts.replay is None:
-        return
-    every = facts.replay.waits
-    waits = every.is_for_value | copies_back(facts, every)
-    for each in others:
-        waits &= ~each
-    if waits.any():
-        is_short = copies_to_host(facts) & (facts.launches.duration_ns < SHORT_NS)
-        # A copy that is waited for later, for an event, is what the remedy would make of it
-        op = facts.launches.op_event.filled(-1)
-        ends_ns = np.append(np.append(facts.analysis.recording.trace.events.end_ns, 0)[op], 0)
-        in_op = every.start_ns <= ends_ns[every.last_launch]
-        is_awaited = np.isin(eager, every.last_launch[waits & in_op])
-        reads = eager[_is_read(facts, eager) | (is_short[eager] & is_awaited)]
-        count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
-        yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
-
-
-def _pageable_copies(facts: Facts) -> Iterator[LaunchGroup]:
-    """Yield the waits for copies to the device from memory that is not pinned.
-
-    What copies back that the CPU made of a value waits for nothing else: those go with the reads.
-    """
-    if facts.replay is None:
-        return
-    is_copy = facts.named(lambda name: classify.pageable_copy(name) == "HtoD")
-    copies = np.flatnonzero(facts.in_steps(is_copy))
-    every, op = facts.replay.waits, facts.launches.op_event.filled(-1)
-    ends_ns = np.append(facts.analysis.recording.trace.events.end_ns, 0)[op]
-    in_op = every.start_ns < np.append(ends_ns, 0)[every.last_launch]
-    waits = ~every.is_for_value & np.isin(every.last_launch, copies) & in_op
-    waits &= ~copies_back(facts, every)
-    if waits.any():
-        count, where = facts.launches_per_step(copies), location_of(facts.place(int(copies[0])))
-        yield LaunchGroup(Kind.COPIES, where, copies, count, 1.0, 1.0, waits)
-
-
-def _is_read(facts: Facts, launches: Ints) -> Rows:
-    """Flag the launches that read a single value from the device."""
-    return flag_rows(ops_of(facts, launches), READ.__eq__)
-
-
-def _without_op(facts: Facts, launches: Ints) -> Floats:
-    """Return the part of the CPU's time since the launch before in which it was in no op of it.
-
-    Between two reads of one line nothing is left: the line reads a tensor value by value, to
-    print it for example.
-    """
-    enqueued_ns, op = facts.pace.enqueued_ns, facts.called_ops(launches)
-    order = np.argsort(enqueued_ns, kind="stable")
-    own_ns = enqueued_ns[launches]
-    before = order[np.maximum(np.searchsorted(enqueued_ns[order], own_ns) - 1, 0)]
-    before_ns, place = enqueued_ns[before], facts.main_place
-    in_row = np.isin(before, launches[_is_read(facts, launches)])
-    in_row &= (place[before] == place[launches]) & (place[before] >= 0)
-    begin_ns = facts.analysis.recording.trace.events.start_ns[np.maximum(op, 0)]
-    begin_ns = np.where(op < 0, own_ns, begin_ns)
-    left_ns = np.where(in_row, 0, np.clip(begin_ns - before_ns, 0, own_ns - before_ns))
-    kept: Floats = left_ns / np.maximum(own_ns - before_ns, 1)
-    return kept
 
 
 def _is_compiled(facts: Facts) -> bool:
@@ -376,7 +291,7 @@ def _is_of_one(op: str) -> bool:
 
 def _optimizer(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of an optimizer's ops of one parameter each."""
-    single = launches[_is_single(facts, launches) & ~_is_read(facts, launches)]
+    single = launches[_is_single(facts, launches) & ~is_read(facts, launches)]
     if facts.launches_per_step(single) >= _MIN_OPTIMIZER_LAUNCHES:
         count = usual_count(facts, single)
         yield LaunchGroup(Kind.OPTIMIZER, busiest(facts, single), single, count, 0.1, 0.35)
@@ -474,7 +389,7 @@ def _joined(facts: Facts, loop: LaunchGroup, others: list[LaunchGroup]) -> Launc
     cpu, busy = np.ones(len(facts.launches)), np.ones(len(facts.launches))
     for each in (loop, *others):
         cpu[each.launches], busy[each.launches] = each.cpu_kept, each.busy_kept
-    waits = _waits_after(facts, rows, loop.count)
+    waits = waits_after(facts, rows, loop.count)
     return replace(loop, launches=rows, cpu_kept=cpu[rows], busy_kept=busy[rows], waits=waits)
 
 
@@ -513,17 +428,8 @@ def _calls(
 ) -> LaunchGroup:
     """Return the launches of a loop; ``counts`` are of its rounds, and of modules that run it."""
     rounds, count = counts[0], counts[0] * counts[1]
-    waits = _waits_after(facts, own, count)
+    waits = waits_after(facts, own, count)
     return LaunchGroup(Kind.CALLS, where, own, count, 1 / rounds, busy_kept, waits)
-
-
-def _waits_after(facts: Facts, launches: Ints, rounds: int) -> Rows | None:
-    """Flag the waits for values after these launches, if there is one in most of the rounds."""
-    if facts.replay is None:
-        return None
-    waits = facts.replay.waits
-    flags = waits.is_for_value & np.isin(waits.last_launch, launches)
-    return flags if 2 * flags.sum() > rounds * len(facts.analysis.steps) else None
 
 
 def _merged_rounds(facts: Facts, launches: Ints, rounds: int) -> Floats:

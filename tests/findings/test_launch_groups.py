@@ -437,13 +437,15 @@ def test_a_line_that_calls_few_modules_of_a_list_at_a_time_is_no_loop():
     assert _lines_of(generators(4, 3)) == []
 
 
-def packed(by_one_op: bool) -> Analysis:
+def packed(by_one_op: bool, waits: bool = False) -> Analysis:
     """Return steps that copy rows of a batch, by an op for each of them or by one for all."""
     script = Script()
     for _ in range(_STEPS):
         begin_ns = script.now_ns
         for _ in range(25):
             script.launch("void at::native::copy", 2 * US, op="aten::copy_")
+            if waits:
+                script.wait()
         if by_one_op:
             span = CPU, begin_ns, script.now_ns - begin_ns
             script.marks.append(Mark("aten::_pack_padded_sequence", "cpu_op", *span))
@@ -455,6 +457,15 @@ def packed(by_one_op: bool) -> Analysis:
 def test_an_op_that_launches_the_same_again_and_again_is_no_loop_of_python():
     assert len(_lines_of(packed(by_one_op=False))) == 1
     assert _lines_of(packed(by_one_op=True)) == []
+
+
+def test_the_waits_of_an_op_that_loops_go_with_it():
+    analysis = packed(by_one_op=True, waits=True)
+    (group,) = launch_groups(facts_of(analysis))
+    assert group.kind is Kind.OPS and int(np.sum(group.waits)) == _STEPS * 25
+    assert is_silent(synchronisation.RULE, analysis)
+    (without,) = launch_groups(facts_of(packed(by_one_op=True)))
+    assert group.saving_ns > without.saving_ns
 
 
 def test_a_loop_that_waits_in_each_round_costs_its_waits_too():

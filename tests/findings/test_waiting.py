@@ -19,8 +19,22 @@ from profiler_ext.findings.rules import (
     synchronisation,
 )
 from profiler_ext.records.analysis import Analysis
-from tests.findings.stepping import CPU, MS, STREAM, US, Script, is_silent, judged, only, trained
-from tests.handmade import Mark
+from profiler_ext.records.vocabulary import Phase
+from tests.findings.stepping import (
+    CPU,
+    ELEMENTWISE,
+    MS,
+    STREAM,
+    US,
+    Script,
+    at,
+    is_silent,
+    judged,
+    only,
+    placed,
+    trained,
+)
+from tests.handmade import Mark, interned
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -107,6 +121,38 @@ def test_a_short_copy_to_the_host_is_a_read_of_values_with_its_op() -> None:
     (long,) = launch_groups(facts_of(reading(to_host, 50)))
     # It stays, and nobody waits for it
     assert (long.kind, len(long.launches)) == (Kind.READS, 0) and long.saving_ns
+
+
+def picking(picks: int) -> Analysis:
+    """Steps that pick a mask's elements so often: seven launches each, after one."""
+    script = Script()
+    for _ in range(3):
+        for _ in range(picks):
+            batch(script, 1, 2)
+            begin_ns = script.now_ns
+            for _ in range(6):
+                script.launch("cub", 2 * US, op="aten::nonzero")
+            script.wait()
+            script.launch(ELEMENTWISE, 2 * US, op="aten::index")
+            span = CPU, begin_ns, script.now_ns - begin_ns
+            script.marks.append(Mark("aten::index", "cpu_op", *span))
+        batch(script, 1, 2)
+        script.end_step()
+    line, of_step = at(5, "index"), [Phase.FORWARD.value] * 8 * picks + [Phase.BACKWARD.value]
+    analysis = placed(script.analysis(), nonzero=line, index=line)
+    phases = interned(of_step * 3)
+    return replace(analysis, launches=replace(analysis.launches, phase=phases))
+
+
+def test_a_pick_of_a_masks_elements_costs_its_wait_and_all_its_launches_but_one() -> None:
+    analysis = picking(6)
+    found = only(synchronisation.RULE, analysis)
+    assert (found.location.file, found.location.line) == ("/model.py", 5)
+    assert found.summary.endswith("device synchronization in 6 picks of a mask's elements")
+    # Of 70 us on the CPU, as recorded, 10 are left
+    assert found.est_saving_ns == pytest.approx(6 * 60 * US / 1.45, rel=0.2)
+    (group,) = launch_groups(facts_of(analysis))
+    assert group.kind is Kind.PICKS and int(np.sum(group.waits)) == 18
 
 
 def copy(script: Script, name: str) -> None:

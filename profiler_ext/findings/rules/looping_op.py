@@ -47,7 +47,8 @@ RULE = Rule(
     remedy="Another op, or the same on a whole batch. An RNN runs faster on padded sequences than "
     "on packed ones unless most of the batch is padding: mask the loss instead.",
     saving="How much shorter the step would be in a replay in which they cost the CPU a tenth, "
-    "with what the backward of the call launches; half of the time of kernels below 10 us is "
+    "with what the backward of the call launches, and in which such a call does not wait for the "
+    "device, if most do; half of the time of kernels below 10 us is "
     "left, and of longer ones what they have blocks for, of the device's multiprocessors. A "
     "gradient needs at most four times the operations of what it is of: where the backward takes "
     "the device more than four times as long as the forward, an upper bound leaves its longer "

@@ -14,14 +14,13 @@ from profiler_ext.findings.facts import (
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.groups import Kind, LaunchGroup, ops_of
 from profiler_ext.findings.launch_groups import (
-    copies_back,
-    copies_to_host,
+    candidates_of,
     launch_groups,
-    lines_that_wait,
     waits_in,
     waits_of_calls,
 )
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
+from profiler_ext.findings.waiting import copies_back, copies_to_host, lines_that_wait
 from profiler_ext.records.events import Ints, flag_rows
 
 
@@ -34,11 +33,20 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     }
     every_ns = sum(int(facts.analysis.idle.duration_ns[own].sum()) for own in lines.values())
     both_ns = _step_with_and_without_waits(facts)
-    return tuple(
+    picks = candidates_of(facts, Kind.PICKS, _of_picks)
+    if isinstance(picks, CannotJudge):
+        return picks
+    reads = (
         _candidate(facts, where, own, every_ns, both_ns)
         for where, own in lines.items()
         if median_per_step(facts, own)
     )
+    return (*reads, *picks)
+
+
+def _of_picks(group: LaunchGroup) -> tuple[str, str]:
+    """Return the summary and the remedy of a function that picks elements by masks."""
+    return f"device synchronization in {group.count:,} picks of a mask's elements", _MASKS_REMEDY
 
 
 def _step_with_and_without_waits(facts: Facts) -> tuple[int, int]:
@@ -121,6 +129,10 @@ _TOKENS_REMEDY = (
     "a while, torch.multinomial's check) every few tokens, or copy them with non_blocking=True and "
     "read those of the token before"
 )
+_MASKS_REMEDY = (
+    "torch.where on all elements in place of x[mask]; the CPU has to know how many that picks, and "
+    "again in the backward"
+)
 _LOOP_REMEDY = (
     "one _foreach_* op of torch on the list of tensors (torch.nn.utils.clip_grad_norm_ for "
     "gradients) in place of the loop, and no .item() in it: read one result some steps later"
@@ -137,12 +149,13 @@ RULE = Rule(
     "device had nothing to do until the CPU launched again. What waits in the backward of an op "
     "counts at the line of its forward.",
     because="`.item()`, `.cpu()`, `nonzero`, `print` of a tensor and an `if` on one need a value "
-    "that the device has not computed yet. The CPU loses the lead that would have hidden its "
+    "that the device has not computed yet; `x[mask]` needs to know how many elements there are, "
+    "once more in its backward. The CPU loses the lead that would have hidden its "
     "launches.",
     remedy="Keep values on the device, accumulate them there and read them every hundredth step; "
-    "use masks instead of `nonzero`; of generated tokens, check every few for the end; replace a "
-    "loop over tensors by one `_foreach_*` op of torch; copy with `non_blocking=True` into pinned "
-    "memory.",
+    "`torch.where` on all elements instead of `nonzero` or `x[mask]`; of generated tokens, check "
+    "every few for the end; replace a loop over tensors by one `_foreach_*` op of torch; copy with "
+    "`non_blocking=True` into pinned memory.",
     saving="How much shorter the step would be without such waits. The recorded steps are "
     "replayed with and without the waits and the reads of values, short copies to the host "
     "included: the CPU is as fast as the steps before the recording show (1.45 times as fast as "
@@ -153,8 +166,12 @@ RULE = Rule(
     "divided among the lines by the idle time that each one causes. Where the line loops over "
     "tensors and reads or copies each, what `python_loop` would save is added: one op does it all, "
     "and nothing is read in between. Waits in most rounds of a loop in a forward are part of "
-    "`python_loop`. Waits for a copy to the device are included where nothing else was launched "
-    "since the read: it copies back what the CPU made of the value.",
+    "`python_loop`, and those in most calls of an op part of `looping_op`. Picks of a mask's "
+    "elements (`x[mask]`, forward and backward) are one finding for each function: a replay in "
+    "which each costs the CPU one launch, and one in the backward, and finds no elements and waits "
+    "for nothing; the rest of their time on the device stays. Waits for a copy to the device are "
+    "included where nothing else was launched since the read: it copies back what the CPU made of "
+    "the value.",
     not_on_cpu="the launches ran on the CPU, which waits for no device",
     judge=_judge,
 )
