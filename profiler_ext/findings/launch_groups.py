@@ -103,6 +103,7 @@ _WHOLE_GRADIENTS = frozenset({"aten::new_zeros", "aten::select_backward", "aten:
 # These launch many kernels, too: of a list of tensors, or of what no other op does with fewer
 _LIBRARY_LOOPS = re.compile(r"_foreach_|_fused_|rnn|lstm|gru|Optimizer|cudnn", re.IGNORECASE)
 _PACKING = "aten::_pack_padded_sequence"
+_PRODUCES = re.compile(r"^aten::(?:add|b|badd)?b?mm(?:_out)?$")
 
 
 def launch_groups(facts: Facts) -> tuple[LaunchGroup, ...]:
@@ -207,8 +208,9 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     in_model: list[LaunchGroup] = []
     if _is_compiled(facts):
         in_model += _next_to_compiled(facts, eager)
+        loops += _compiled_loops(facts)
     else:
-        loops += (*_call_loops(facts, eager), *_module_loops(facts, eager))
+        loops += (*_call_loops(facts, eager, eager), *_module_loops(facts, eager))
     in_model += _one_for_each_line(facts, _with_rounds(facts, loops), copies_whole(facts, eager))
     in_model += (*_looping_ops(facts, eager), *picks_by_masks(facts, eager))
     yield from in_model
@@ -342,10 +344,26 @@ def _is_dense(facts: Facts, launches: Ints, count: int) -> bool:
     return median_low([int(np.ptp(each)) for each in own]) <= MAX_BODY_LAUNCHES * count
 
 
-def _call_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
-    """Yield the launches of lines that one forward runs many times, and those of their backward."""
+def _compiled_loops(facts: Facts) -> Iterator[LaunchGroup]:
+    """Yield what compiled graphs launch for the rounds of a loop, one product after the other.
+
+    Dynamo unrolls the loop. Rounds that take each other's results stay, whoever runs them.
+    """
+    is_compiled = facts.launches.scope.where(Scope.COMPILED) & ~facts.pace.replayed
+    launches = np.flatnonzero(facts.in_steps(is_compiled))
+    products = launches[flag_rows(ops_of(facts, launches), lambda op: bool(_PRODUCES.search(op)))]
+    for loop in (*_call_loops(facts, launches, products), *_module_loops(facts, launches)):
+        if not _is_in_turn(facts, loop.launches):
+            yield loop
+
+
+def _call_loops(facts: Facts, launches: Ints, known: Ints) -> Iterator[LaunchGroup]:
+    """Yield the launches of lines that one forward runs many times, and those of their backward.
+
+    ``known`` are those of them that tell how often.
+    """
     views = lines_of_views(facts, launches)
-    for runs in loops_of(repeated(facts, launches)):
+    for runs in loops_of(repeated(facts, known)):
         functions: dict[Function, dict[Line, int]] = {}
         for each in runs:
             lines = functions.setdefault(function_of(each.place), {})

@@ -6,6 +6,7 @@ between them.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ from profiler_ext.findings.groups import busiest, least_frequent, ops_of
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
-from profiler_ext.records.vocabulary import Phase
+from profiler_ext.records.vocabulary import Phase, Scope
 
 MIN_CALLS: Final = 8  # fewer calls of a line in one forward are no loop
 # A loop's body has fewer lines; a model that runs several times has more
 MAX_BODY_LAUNCHES: Final = 48
+
+_PRODUCT = re.compile(r"@|\b(?:matmul|einsum|linear|(?:add|b|badd)?b?mm)\(")
 
 Line = tuple[str | None, int | None, str | None]
 Function = tuple[str | None, str | None, str | None]
@@ -91,8 +94,9 @@ def repeated(facts: Facts, launches: Ints) -> list[Run]:
     phase = facts.launches.phase
     is_forward = phase.where(Phase.FORWARD)[launches]
     is_other = ~is_forward & ~phase.where(Phase.OTHER)[launches]
+    is_other |= np.diff(facts.launches.step.filled(-1)[launches], prepend=-1) != 0
     forward, run = launches[is_forward], np.cumsum(is_other)[is_forward]
-    place, ops = facts.main_place[forward], ops_of(facts, forward).codes
+    place, ops = _places_of(facts, forward), ops_of(facts, forward).codes
     event = facts.called_ops(forward)
     places = facts.analysis.places
     calls: dict[tuple[int, int], dict[int, set[int]]] = {}
@@ -108,9 +112,28 @@ def repeated(facts: Facts, launches: Ints) -> list[Run]:
     for (at, of_run), by_op in calls.items():
         where, of_line = places[at], of_lines[line_of(places[at]), of_run]
         count = min(least_frequent(_lengths(by_op)), least_frequent(_lengths(of_line)))
+        if products := _products_in(where):
+            count = int(_lengths(by_op).sum()) // products
         if count >= MIN_CALLS and where.line is not None:
             runs.append(Run(where, count, *spans[at, of_run]))
     return runs
+
+
+def _places_of(facts: Facts, launches: Ints) -> Ints:
+    """Return the place of each launch; of those of compiled graphs one for each line."""
+    # In a graph each op of each round has a place of its own
+    of_launch, first = facts.main_place[launches].copy(), dict[Line, int]()
+    is_compiled = facts.launches.scope.where(Scope.COMPILED)[launches] & (of_launch >= 0)
+    for at in np.unique(of_launch[is_compiled]).tolist():
+        own = first.setdefault(line_of(facts.analysis.places[at]), at)
+        of_launch[is_compiled & (of_launch == at)] = own
+    return of_launch
+
+
+def _products_in(place: Place) -> int:
+    """Return how many products a round of a line of a compiled graph has, by its text; else 0."""
+    is_of_graph = (place.aten_op or "").endswith(".default")
+    return max(len(_PRODUCT.findall(place.code or "")), 1) if is_of_graph else 0
 
 
 def _lengths(by_op: dict[int, set[int]]) -> Ints:

@@ -236,6 +236,16 @@ def test_a_line_of_views_in_a_loop_counts_with_the_sums_of_their_gradients():
     assert "(100 launches)" in only(python_loop.RULE, cells(25, views=20)).summary
 
 
+def test_rounds_of_several_steps_without_a_backward_are_no_loop():
+    script = Script()
+    for _ in range(_STEPS):
+        for _ in range(4):
+            script.launch("void at::native::cell", 2 * US, op="aten::cell_0")
+        script.end_step()
+    line = _LINE | {"module": "cell", "module_class": "Cell", "phase": Phase.FORWARD}
+    assert is_silent(python_loop.RULE, _in_phases(placed(script.analysis(), cell_0=line)))
+
+
 def test_a_line_of_few_rounds_or_a_whole_model_in_each_is_no_loop():
     assert is_silent(python_loop.RULE, cells(6))
     assert is_silent(python_loop.RULE, cells(10, body=60))
@@ -284,6 +294,27 @@ def test_beside_compiled_graphs_eager_launches_are_to_be_compiled_too():
     eager = "eager ops next to compiled graphs (100 launches)"
     assert found.summary == f"CPU launch-bound: {eager}"
     assert is_silent(python_loop.RULE, analysis)
+
+
+def unrolled(code: str, rounds: int = 12) -> Analysis:
+    """Return steps of a compiled graph in which a line has two products in each round."""
+    script = Script()
+    for _ in range(_STEPS):
+        for _ in range(rounds):
+            for product in ("mm", "addmm"):
+                script.launch("triton_gemm", 2 * US, op=f"aten::{product}")
+        script.launch("void at::native::sum_backward", 2 * US, op="aten::sum")
+        script.end_step()
+    line = _LINE | {"module": "mixed", "module_class": "Experts", "phase": Phase.FORWARD}
+    line |= {"code": code, "aten_op": "aten.mm.default"}
+    return _in_phases(placed(script.analysis(), mm=line, addmm=line))
+
+
+def test_a_loop_that_dynamo_unrolled_is_a_loop_where_no_round_needs_another():
+    found = only(python_loop.RULE, unrolled("parts.append(gelu(part @ up[at]) @ down[at])"))
+    assert found.summary.endswith("a Python loop runs 12 times in a forward (24 launches)")
+    assert is_silent(python_loop.RULE, unrolled("state = tanh(state @ up) @ down"))
+    assert is_silent(python_loop.RULE, unrolled("parts.append(a @ b[at] @ c @ d[at])", 10))
 
 
 def test_no_time_is_saved_twice():

@@ -49,10 +49,12 @@ RULE = Rule(
     "appended and joined, or written at an index that selects the arguments, too. An op that "
     "itself launches the same kernels again and again is none. A loop in a forward is one finding "
     "with the functions that its rounds call, with what needs no gradient in these, and with what "
-    "a module runs as often between them: "
-    "its line is that of the function that calls them all. The backward of a loop in a forward "
-    "counts, too, with that of lines of views in it, which launch nothing else, and the whole "
-    "gradients that autograd copies for each part that is written.",
+    "a module runs as often between them: its line is that of the function that calls them all. "
+    "In a compiled graph, in which Dynamo has written all rounds of a loop one after the other, "
+    "the products of a line tell how many there are; a loop whose rounds take the result of the "
+    "round before is none there. The backward of a loop in a forward counts, too, with that of "
+    "lines of views in it, which launch nothing else, and the whole gradients that autograd copies "
+    "for each part that is written.",
     because="Each op costs the CPU the same, however small its tensor. Loops over parameters "
     "(clipping, averages of weights, logged norms), experts, heads or time steps launch hundreds "
     "of kernels of a few microseconds.",
