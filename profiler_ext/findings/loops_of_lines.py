@@ -96,8 +96,11 @@ def repeated(facts: Facts, launches: Ints) -> list[Run]:
     is_other = ~is_forward & ~phase.where(Phase.OTHER)[launches]
     is_other |= np.diff(facts.launches.step.filled(-1)[launches], prepend=-1) != 0
     forward, run = launches[is_forward], np.cumsum(is_other)[is_forward]
-    place, ops = _places_of(facts, forward), ops_of(facts, forward).codes
-    event = facts.called_ops(forward)
+    place, ops = facts.main_place[forward], ops_of(facts, forward).codes
+    is_compiled = facts.launches.scope.where(Scope.COMPILED)[forward]
+    # In a graph each op of each round has a place of its own; called again it is no other round
+    event = np.where(is_compiled, place, facts.called_ops(forward))
+    place = np.where(is_compiled, _of_lines(facts, place), place)
     places = facts.analysis.places
     calls: dict[tuple[int, int], dict[int, set[int]]] = {}
     spans: dict[tuple[int, int], tuple[int, int]] = {}
@@ -119,15 +122,14 @@ def repeated(facts: Facts, launches: Ints) -> list[Run]:
     return runs
 
 
-def _places_of(facts: Facts, launches: Ints) -> Ints:
-    """Return the place of each launch; of those of compiled graphs one for each line."""
-    # In a graph each op of each round has a place of its own
-    of_launch, first = facts.main_place[launches].copy(), dict[Line, int]()
-    is_compiled = facts.launches.scope.where(Scope.COMPILED)[launches] & (of_launch >= 0)
-    for at in np.unique(of_launch[is_compiled]).tolist():
-        own = first.setdefault(line_of(facts.analysis.places[at]), at)
-        of_launch[is_compiled & (of_launch == at)] = own
-    return of_launch
+def _of_lines(facts: Facts, places: Ints) -> Ints:
+    """Return one place for each line, for those of launches."""
+    first: dict[Line, int] = {}
+    used, of_launch = np.unique(places, return_inverse=True)
+    known = ((at, facts.analysis.places[at]) for at in used.tolist())
+    one = [at if at < 0 else first.setdefault(line_of(place), at) for at, place in known]
+    result: Ints = np.array(one, np.int64)[of_launch]
+    return result
 
 
 def _products_in(place: Place) -> int:

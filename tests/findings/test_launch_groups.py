@@ -296,18 +296,26 @@ def test_beside_compiled_graphs_eager_launches_are_to_be_compiled_too():
     assert is_silent(python_loop.RULE, analysis)
 
 
-def unrolled(code: str, rounds: int = 12) -> Analysis:
+def unrolled(code: str, rounds: int = 12, *, calls: int = 1) -> Analysis:
     """Return steps of a compiled graph in which a line has two products in each round."""
     script = Script()
     for _ in range(_STEPS):
-        for _ in range(rounds):
+        for _ in range(rounds * calls):
             for product in ("mm", "addmm"):
                 script.launch("triton_gemm", 2 * US, op=f"aten::{product}")
         script.launch("void at::native::sum_backward", 2 * US, op="aten::sum")
         script.end_step()
     line = _LINE | {"module": "mixed", "module_class": "Experts", "phase": Phase.FORWARD}
     line |= {"code": code, "aten_op": "aten.mm.default"}
-    return _in_phases(placed(script.analysis(), mm=line, addmm=line))
+    made = _in_phases(placed(script.analysis(), mm=line, addmm=line))
+    # Each op of the graph has a place of its own
+    number = np.arange(len(made.launches)) % (2 * rounds * calls + 1) % (2 * rounds)
+    is_own = np.arange(len(made.launches)) % (2 * rounds * calls + 1) < 2 * rounds * calls
+    products = tuple(replace(made.places[0]) for _ in range(2 * rounds))
+    at = np.where(is_own, number, len(products))
+    other = made.places[int(made.shares.place[-1])]
+    shares = replace(made.shares, place=at[made.shares.launch])
+    return replace(made, places=(*products, other), shares=shares)
 
 
 def test_a_loop_that_dynamo_unrolled_is_a_loop_where_no_round_needs_another():
@@ -315,6 +323,10 @@ def test_a_loop_that_dynamo_unrolled_is_a_loop_where_no_round_needs_another():
     assert found.summary.endswith("a Python loop runs 12 times in a forward (24 launches)")
     assert is_silent(python_loop.RULE, unrolled("state = tanh(state @ up) @ down"))
     assert is_silent(python_loop.RULE, unrolled("parts.append(a @ b[at] @ c @ d[at])", 10))
+
+
+def test_a_graph_that_several_layers_call_is_no_loop():
+    assert is_silent(python_loop.RULE, unrolled("return self.out(y)", 1, calls=12))
 
 
 def test_no_time_is_saved_twice():
