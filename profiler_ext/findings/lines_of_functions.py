@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
 
 import numpy as np
 
 from profiler_ext.findings.facts import Facts, Rows
+from profiler_ext.findings.groups import OUTSIDE_BACKWARD
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
@@ -16,6 +20,7 @@ from profiler_ext.records.vocabulary import Phase, Scope
 Function = tuple[str, str]  # file and name
 Lines = tuple[Function, Mapping[int, int]]  # lines of a function, with how often each calls
 _OPTIMIZES = (Phase.OPTIMIZER,)
+_LIBRARIES = frozenset({"self", "torch", "F", "nn", "math", "np"})
 _DRAWS = re.compile(
     r"dropout|bernoulli|multinomial|rand(?:n|int|perm)?(?:_like)?$|"
     r"(?:uniform|normal|exponential|random|cauchy|geometric|log_normal)_?$"
@@ -44,6 +49,13 @@ def launches_under(facts: Facts, function: Function, line: int) -> Ints:
     rows = flags[facts.main_place]
     rows &= facts.launches.scope.where(Scope.EAGER) & ~facts.launches.phase.where(*_OPTIMIZES)
     return np.flatnonzero(facts.in_steps(rows))
+
+
+def calls_per_step(facts: Facts, launches: Ints) -> int:
+    """Return how often a step comes to the usual place of the forward of these launches."""
+    forward = launches[facts.launches.phase.where(*OUTSIDE_BACKWARD)[launches]]
+    counts = np.unique(facts.main_place[forward], return_counts=True)[1]
+    return median_low(counts.tolist()) // len(facts.analysis.steps) if len(counts) else 0
 
 
 def _under(facts: Facts) -> dict[tuple[str, str, int], list[int]]:
@@ -79,3 +91,54 @@ def _frame_below(place: Place, where: Lines) -> Frame | None:
 def draws(facts: Facts) -> Rows:
     """Flag the launches of ops that draw numbers at random."""
     return facts.of_op(lambda op: _DRAWS.search(op) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The names that a line reads."""
+
+    given: set[str] = field(default_factory=set)  # arguments of calls by themselves: ``f(x)``
+    # Those of calls, and all that is no name by itself, by its text: ``a + b``, ``self.x``
+    read: set[str] = field(default_factory=set)
+    roots: set[str] = field(default_factory=set)  # what methods are called of: ``x`` in ``x.sum()``
+    is_value: bool = False  # it assigns to names, or returns, what its calls return
+
+
+def arguments_of(code: str) -> Arguments:
+    """Return what a line's calls are given; nothing where it is no whole statement."""
+    try:
+        parsed = ast.parse(code.strip()).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Arguments()
+    statement = parsed[0] if parsed else ast.Pass()
+    value = getattr(statement, "value", None)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    is_named = all(isinstance(each, ast.Name) for of in targets for each in _elements(of))
+    found = Arguments(is_value=bool(targets and is_named) or isinstance(statement, ast.Return))
+    if isinstance(value, ast.expr):
+        _collect(value, found)
+    return found
+
+
+def _collect(value: ast.expr, found: Arguments) -> None:
+    if isinstance(value, ast.Call):
+        root = value.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name):
+            is_method = isinstance(value.func, ast.Attribute)
+            found.roots.update({root.id} - _LIBRARIES if is_method else ())
+        else:
+            _collect(root, found)
+        for each in (*value.args, *(word.value for word in value.keywords)):
+            found.given.update({each.id} if isinstance(each, ast.Name) else ())
+            _collect(each, found)
+    elif isinstance(value, ast.Tuple):
+        for each in value.elts:
+            _collect(each, found)
+    elif not isinstance(value, ast.Constant):
+        found.read.add(ast.unparse(value))
+
+
+def _elements(target: ast.expr) -> list[ast.expr]:
+    return target.elts if isinstance(target, ast.Tuple) else [target]

@@ -20,6 +20,7 @@ from profiler_ext.findings.rules import (
     training_mode,
 )
 from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Function, Position, PythonLines
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import (
     CPU,
@@ -119,6 +120,91 @@ def test_other_arguments_and_updated_weights_are_another_call(
 def test_calls_with_dropout_that_both_learn_differ():
     step = called_twice("a = net(x)", "b = net(x)", backward=(True, True), drawn=True)
     assert is_silent(repeated_call.RULE, step)
+
+
+def denoising(
+    *,
+    inner: str = "read = self.encode(text)",
+    change: str = "x = x + clean",
+    loop: str = "for t in times:",
+    draws: bool = False,
+) -> Analysis:
+    """Steps of ten rounds, which each run an encoder of twenty launches and a denoiser."""
+    script, rounds = Script(), 10
+    for _ in range(3):
+        script.launch(ELEMENTWISE, 2 * US, op="aten::begin")
+        for _ in range(rounds):
+            for number in range(20):
+                script.launch(GEMM, 2 * US, op=f"aten::l{number}_mm")
+            if draws:
+                script.launch(GEMM, 2 * US, op="aten::l0_dropout")
+            script.launch(GEMM, 2 * US, op="aten::denoise")
+        script.wait()
+        script.end_step()
+    sampling = {
+        3: "x = noise.half()",
+        4: loop,
+        5: "clean = net(x, t, text)",
+        6: change,
+    }
+    of_net = {13: "if read is None:", 14: inner, 15: "return self.blocks(x + read)"}
+    outer, call = Frame("/d.py", 5, "sample", sampling[5]), Frame("/d.py", 14, "forward", inner)
+    places = {f"l{number}_mm": _under(outer, call, f"text.{number}") for number in range(20)}
+    places["l0_dropout"] = _under(outer, call, "text.0", "native_dropout")
+    places["denoise"] = _under(outer, Frame("/d.py", 15, "forward", of_net[15]), "blocks")
+    places["begin"] = at(3, stack=(Frame("/d.py", 3, "sample", sampling[3]),))
+    analysis = placed(script.analysis(), **places)
+    lines = [(0, sampling), (1, of_net)]
+    python = PythonLines(
+        functions=(Function("/d.py", "sample"), Function("/d.py", "forward")),
+        modules=(),
+        positions=tuple(
+            Position(None, function, line, code=code)
+            for function, codes in lines
+            for line, code in codes.items()
+        ),
+        threads=(),
+        clock=(),
+        end_ns=0,
+    )
+    phases = interned(["forward"] * len(analysis.launches))
+    return replace(
+        analysis,
+        recording=replace(analysis.recording, python=python),
+        launches=replace(analysis.launches, phase=phases),
+    )
+
+
+def _under(outer: Frame, call: Frame, module: str, op: str = "mm") -> dict[str, Any]:
+    return at(call.line, op, module=module, stack=(outer, call))
+
+
+def test_what_no_round_of_a_loop_changes_is_computed_before_it() -> None:
+    found = only(repeated_call.RULE, denoising())
+    assert (found.location.file, found.location.line) == ("/d.py", 14)
+    assert found.summary.startswith("the same is computed 10 times")
+    # Of 200 launches of 10 us those of nine rounds, on a CPU 1.45 times as fast
+    assert found.est_saving_ns == pytest.approx(180 * 10 * US / 1.45, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"loop": "for t, text in zip(times, texts):"},
+        {"loop": "x = net(x, t, text)"},
+        {"change": "text = text + clean"},
+        {"change": "text[:, t] = clean"},
+        {"change": "text.add_(clean)"},
+        {"inner": "read = self.encode(text, x)"},
+        {"inner": "read = self.encode(self.text)"},
+        {"inner": "read = self.encode(text + 1)"},
+        {"inner": "text = self.encode(text)"},
+        {"inner": "read = text.to(other)"},
+        {"draws": True},
+    ],
+)
+def test_what_a_round_may_change_is_not_the_same(words: dict[str, Any]) -> None:
+    assert is_silent(repeated_call.RULE, denoising(**words))
 
 
 def test_what_a_line_assigns_ends_what_was_called_with_it():

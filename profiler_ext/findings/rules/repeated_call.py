@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from profiler_ext.findings.code_of_lines import equal_calls
+from profiler_ext.findings.code_of_lines import assigned, equal_calls
 from profiler_ext.findings.facts import CannotJudge, Facts
-from profiler_ext.findings.finding import Confidence, Figure, Location
-from profiler_ext.findings.lines_of_functions import draws, functions_of, launches_under
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.lines_of_functions import (
+    Function,
+    arguments_of,
+    calls_per_step,
+    draws,
+    functions_of,
+    launches_under,
+)
+from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.records.events import Ints
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
 
 _PRODUCES = re.compile(r"\b(?:add|b|badd)?b?mm\b|convolution|attention")
@@ -21,11 +29,15 @@ _TO_DEVICE = "Memcpy HtoD"
 _BEHIND = (Phase.BACKWARD, Phase.RECOMPUTE)
 _ALIKE = 0.8
 _FOR_METRICS = "take the outputs of the training step (detach()), or do it every hundredth step"
+_MIN_LAUNCHES = 16  # of a call; fewer are a layer
+_LOOPS = re.compile(r"(?:async\s+)?(?:for|while)\b")
+# What a name says is changed where it is given
+_KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|past|prev|env|loader|iter", re.I)
 _ONCE = "call it once and use its result at both lines"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    return tuple(_candidates(facts))
+    return (*_candidates(facts), *_in_rounds(facts))
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
@@ -101,21 +113,124 @@ def _candidate(facts: Facts, where: Location, launches: Ints, text: str, other: 
     )
 
 
+def _in_rounds(facts: Facts) -> Iterator[Candidate]:
+    """Yield what the rounds of a loop compute again from names that none of them assigns."""
+    executed = _executed(facts)
+    groups: dict[tuple[Frame, Frame], list[int]] = {}
+    for at, place in enumerate(facts.analysis.places):
+        found = _unchanged_line(place.stack, executed) if place.module else None
+        if found is not None:
+            groups.setdefault(found, []).append(at)
+    for (loop, frame), places in groups.items():
+        rows = np.flatnonzero(facts.in_steps(np.isin(facts.main_place, places)))
+        count = calls_per_step(facts, rows)
+        lines = functions_of(facts)[loop.file, loop.function]
+        every = (launches_under(facts, (loop.file, loop.function), line) for line in lines)
+        around = min(calls_per_step(facts, own) for own in every if len(own))
+        if count > 1 and 2 * around <= count and _is_frozen(facts, rows):
+            again = _after_first(facts, rows, count // max(around, 1))
+            if facts.launches_per_step(again) >= _MIN_LAUNCHES * (count - around):
+                yield _candidate_of_rounds(facts, (loop, frame), again, count)
+
+
+def _executed(facts: Facts) -> dict[Function, dict[int, str]]:
+    """Return the lines that ran of each function, where the text of all is known."""
+    python = facts.analysis.recording.python
+    functions: dict[Function, dict[int, str]] = {}
+    for each in () if python is None else python.positions:
+        if python is not None and each.function is not None and each.line:
+            own = python.functions[each.function]
+            functions.setdefault((own.file, own.name), {})[each.line] = each.code or ""
+    return {function: codes for function, codes in functions.items() if all(codes.values())}
+
+
+def _unchanged_line(
+    stack: Sequence[Frame], executed: Mapping[Function, Mapping[int, str]]
+) -> tuple[Frame, Frame] | None:
+    """Return the line of a loop, and the first line below it that reads what no round assigns."""
+    for at, loop in enumerate(stack):
+        codes = executed.get((loop.file, loop.function), {})
+        begin = min((line for line in codes if _LOOPS.match(codes[line])), default=loop.line)
+        if begin >= loop.line:
+            continue
+        changed = {name for line in codes if line >= begin for name in assigned(codes[line])}
+        text = arguments_of(loop.code or "")
+        unchanged = _without_kept(text.given | text.roots) - changed
+        for frame in stack[at:]:
+            if frame is not loop:
+                codes = executed.get((frame.file, frame.function), {})
+                changed = {name for code in codes.values() for name in assigned(code)}
+                text = arguments_of(frame.code or "")
+                unchanged = (unchanged & (text.given | text.roots)) - changed
+            if text.is_value and text.read and text.read | text.roots <= unchanged:
+                return loop, frame
+            unchanged &= text.given
+    return None
+
+
+def _without_kept(names: set[str]) -> set[str]:
+    return {each for each in names if not _KEPT.search(each)}
+
+
+def _is_frozen(facts: Facts, rows: Ints) -> bool:
+    """Tell whether nothing in these is drawn, learns, or is updated from one to the next."""
+    phase, start_ns = facts.launches.phase, facts.launches.start_ns
+    if draws(facts)[rows].any() or phase.where(*_BEHIND)[rows].any():
+        return False
+    updates = start_ns[facts.in_steps(phase.where(Phase.OPTIMIZER))]
+    for number in np.unique(facts.launches.step[rows].filled(-1)).tolist():
+        own_ns = start_ns[rows[facts.launches.step[rows].filled(-1) == number]]
+        if ((updates > own_ns.min()) & (updates < own_ns.max())).any():
+            return False
+    return True
+
+
+def _after_first(facts: Facts, rows: Ints, rounds: int) -> Ints:
+    """Return the launches of all rounds of a step but the first."""
+    rows = rows[np.argsort(facts.launches.start_ns[rows], kind="stable")]
+    step = facts.launches.step[rows].filled(-1)
+    own = [rows[step == number] for number in np.unique(step).tolist()]
+    return np.concatenate([NO_ROWS, *(each[-(-len(each) // rounds) :] for each in own)])
+
+
+def _candidate_of_rounds(
+    facts: Facts, lines: tuple[Frame, Frame], again: Ints, count: int
+) -> Candidate:
+    loop, frame = lines
+    return Candidate(
+        summary=f"the same is computed {count} times: no round of the loop changes what it takes",
+        est_saving_ns=facts.removed_per_step_ns(again),
+        confidence=Confidence.ESTIMATED,
+        remedy="call it once before the loop, and keep its result",
+        location=Location(frame.file, frame.line, frame.code),
+        evidence=(
+            *count_and_time(facts, again),
+            Figure("the loop's line", f"{loop.function}, {loop.line}", FigureUnit.TEXT),
+        ),
+        launches=again,
+    )
+
+
 RULE = Rule(
     name="repeated_call",
     title="A network that a step runs again on the same input",
     means="Two lines of a function call the same with the same arguments, by their text, and both "
     "run the same products or convolutions. Nothing between them assigns the arguments or changes "
     "them in place. Either one of the calls has no backward (a forward for metrics), or both have "
-    "one or none, nothing in them is drawn at random, and no optimizer runs between them.",
+    "one or none, nothing in them is drawn at random, and no optimizer runs between them. "
+    "Or the rounds of a loop come to a line that is given nothing else than names that no line of "
+    "the loop assigns or changes in place, by the text of all lines that ran, and that keep their "
+    "name from call to call: a frozen encoder of the prompt in each denoising step. Names like "
+    "`cache`, `state` or `env` may be changed where they are given, and are none.",
     because="Torch does not notice that it computes the same again. Metrics, logs and a second "
     "loss often call the model by themselves.",
     remedy="Keep the outputs of the first call and use them twice; `outputs.detach()` for metrics. "
     "Those of a training step are computed before its update, with dropout and the statistics of "
-    "the batch, which a metric of training can take, or be computed every hundredth step.",
-    saving="All launches of one of the calls, with its backward if both have one; where the CPU is "
-    "behind, how much shorter the step is in a replay without them. Other rules count of these "
-    "launches nothing.",
+    "the batch, which a metric of training can take, or be computed every hundredth step. Before "
+    "a loop, call once what its rounds call with the same.",
+    saving="All launches of one of the calls, with its backward if both have one, and of a loop "
+    "those of all rounds but the first; where the CPU is behind, how much shorter the step is in a "
+    "replay without them. Other rules count of these launches nothing.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,

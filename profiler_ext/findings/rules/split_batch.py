@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from statistics import median_low
 
 import numpy as np
 
@@ -20,7 +19,12 @@ from profiler_ext.findings.code_of_lines import (
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, Location
 from profiler_ext.findings.groups import OUTSIDE_BACKWARD
-from profiler_ext.findings.lines_of_functions import functions_of, is_of_module, launches_under
+from profiler_ext.findings.lines_of_functions import (
+    calls_per_step,
+    functions_of,
+    is_of_module,
+    launches_under,
+)
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
@@ -51,7 +55,7 @@ def _loops(facts: Facts) -> Iterator[_Calls]:
     found: list[_Calls] = []
     for function, codes in functions_of(facts).items():
         every = {line: launches_under(facts, function, line) for line in codes}
-        rounds = {line: _rounds(facts, own) for line, own in every.items() if len(own)}
+        rounds = {line: calls_per_step(facts, own) for line, own in every.items() if len(own)}
         for line, count in rounds.items():
             # Where all of a function's lines run as often, the loop is around the function
             is_loop = count > 1 and any(2 * each <= count for each in rounds.values())
@@ -65,13 +69,6 @@ def _loops(facts: Facts) -> Iterator[_Calls]:
         others = (other.launches for other in found if other is not each)
         if not any(np.isin(each.launches, own).all() for own in others):
             yield each
-
-
-def _rounds(facts: Facts, launches: Ints) -> int:
-    """Return how often a step comes to the usual place of a forward."""
-    forward = launches[facts.launches.phase.where(*OUTSIDE_BACKWARD)[launches]]
-    counts = np.unique(facts.main_place[forward], return_counts=True)[1]
-    return median_low(counts.tolist()) // len(facts.analysis.steps) if len(counts) else 0
 
 
 def _of_modules(facts: Facts, launches: Ints) -> Ints:
