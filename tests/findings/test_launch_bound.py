@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from profiler_ext.findings.rules import cpu_work
 from profiler_ext.findings.rules.launch_bound import RULE
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.lineage import Frame
-from profiler_ext.records.vocabulary import Phase
+from profiler_ext.records.vocabulary import Phase, Scope
 from tests.analyses import cpu_step
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only, placed, steps, trained
+from tests.handmade import interned
 
 SESSIONS = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"
 
@@ -173,3 +175,7 @@ def test_without_a_line_it_has_the_innermost_function_of_layers_with_most_of_the
     found = only(RULE, layered(12))
     assert (found.location.file, found.location.line) == ("/layer.py", 7)
     assert only(RULE, layered(3)).location == NOWHERE
+    made = layered(12)
+    compiled = interned([Scope.COMPILED.value] * len(made.launches))
+    launches = replace(made.launches, scope=compiled)
+    assert only(RULE, replace(made, launches=launches)).location == NOWHERE

@@ -248,7 +248,9 @@ def _where_launched(facts: Facts, idle: Ints) -> tuple[Location, str]:
     for row, time_ns in zip(launch.tolist(), duration_ns.tolist(), strict=True):
         if row >= 0 and facts.main_place[row] >= 0:
             place = facts.place(row)
-            places[int(facts.main_place[row])] += time_ns
+            # What a graph launches for its layers has one call
+            if facts.launches.scope[row] == Scope.EAGER:
+                places[int(facts.main_place[row])] += time_ns
             lines[replace(location_of(place), module=None)] += time_ns
             for module in _around(place.module):
                 regions[f"{facts.launches.phase[row]} of {module}"] += time_ns
@@ -322,7 +324,7 @@ RULE = Rule(
     "to compiled graphs have rules of their own; this one is about the rest. It has the line whose "
     "launches, in forward and backward, end most of that time. Without one it has the innermost "
     "function that four or more layers of the model run and that, with what it calls, launches "
-    "most: its line with most of that time. Else it has the part of the model. "
+    "most, eagerly: its line with most of that time. Else it has the part of the model. "
     "What the CPU computes meanwhile, in ops or in Python, is `cpu_work`.",
     because="A launch costs the CPU several microseconds, an eager op with Python and the "
     "dispatcher tens of microseconds. If kernels are shorter than that, the device waits.",
