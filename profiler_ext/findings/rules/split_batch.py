@@ -16,9 +16,15 @@ from profiler_ext.findings.code_of_lines import (
     is_independent,
     is_mapped,
 )
+from profiler_ext.findings.critical_path import Floats
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, Location
-from profiler_ext.findings.groups import OUTSIDE_BACKWARD
+from profiler_ext.findings.groups import (
+    OUTSIDE_BACKWARD,
+    blocks_of,
+    multiprocessors,
+    threads_of,
+)
 from profiler_ext.findings.lines_of_functions import (
     calls_per_step,
     functions_of,
@@ -32,6 +38,7 @@ from profiler_ext.records.vocabulary import Phase
 
 _MIN_LAUNCHES = 16  # of a call; fewer are a layer
 _ALIKE = 0.8
+_THREADS = 2048  # that a multiprocessor runs at once
 _SHORT_NS = 10_000  # longer kernels fill the device, and take as long for both parts
 
 
@@ -142,11 +149,12 @@ def _is_alike(facts: Facts, every: Mapping[int, Ints], lines: Mapping[int, int])
 
 def _candidate(facts: Facts, calls: _Calls) -> Candidate:
     replay, slowdown, own = facts.replay, facts.training.slowdown, calls.launches
-    short = own[facts.launches.duration_ns[own] < _SHORT_NS]
-    short_ns, saved_ns = facts.median_per_step(short, facts.launches.duration_ns[short]), 0
+    short, saved_ns = own[facts.launches.duration_ns[own] < _SHORT_NS], 0
+    left = np.maximum(_part_of_device(facts, short), 1 / calls.count)
+    gone_ns = ((1 - left) * facts.launches.duration_ns[short]).astype(np.int64)
     if replay is not None:
         one = replay.unchanged
-        one.cpu[own] = one.busy[short] = 1 / calls.count
+        one.cpu[own], one.busy[short] = 1 / calls.count, left
         saved_ns = max(replay.step_ns(slowdown) - replay.step_ns(slowdown, one), 0)
     return Candidate(
         summary=f"the same model is called {calls.count} times, for parts of one batch",
@@ -159,9 +167,16 @@ def _candidate(facts: Facts, calls: _Calls) -> Candidate:
         evidence=(*count_and_time(facts, own), Figure("calls", calls.count)),
         # The long kernels stay: what they lose other rules say
         launches=short,
-        busy_ns=int((1 - 1 / calls.count) * short_ns),
+        busy_ns=facts.median_per_step(short, gone_ns),
         idle=facts.idle_before(own),
     )
+
+
+def _part_of_device(facts: Facts, launches: Ints) -> Floats:
+    """Return for what part of the threads that the device runs at once each launch has some."""
+    most = multiprocessors(facts) * _THREADS
+    threads: Floats = blocks_of(facts, launches) * threads_of(facts, launches) / max(most, 1)
+    return np.minimum(threads, 1.0) if most else np.zeros(len(launches))
 
 
 RULE = Rule(
@@ -178,7 +193,8 @@ RULE = Rule(
     remedy="Join the inputs (`torch.cat`), call once, and split the result (`chunk`). Batch norms "
     "in training then see one batch in place of two, which changes their statistics.",
     saving="How much shorter the step would be in a replay in which all calls cost the CPU what "
-    "one does, and kernels below 10 us run once.",
+    "one does, and kernels below 10 us take what they take once. Of those with threads for more of "
+    "the device than that, as large a part is left as they have threads for.",
     not_on_cpu="the launches ran on the CPU, which waits for no launch",
     judge=_judge,
 )
