@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -33,6 +34,9 @@ _MIN_LAUNCHES = 16  # of a call; fewer are a layer
 _LOOPS = re.compile(r"(?:async\s+)?(?:for|while)\b")
 # What a name says is changed where it is given
 _KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|past|prev|env|loader|iter", re.I)
+# Many stacks have the same lines
+_assigned = lru_cache(4096)(assigned)
+_arguments = lru_cache(4096)(arguments_of)
 _ONCE = "call it once and use its result at both lines"
 
 
@@ -117,10 +121,13 @@ def _in_rounds(facts: Facts) -> Iterator[Candidate]:
     """Yield what the rounds of a loop compute again from names that none of them assigns."""
     executed = _executed(facts)
     groups: dict[tuple[Frame, Frame], list[int]] = {}
+    stacks: dict[tuple[Frame, ...], list[int]] = {}
     for at, place in enumerate(facts.analysis.places):
-        found = _unchanged_line(place.stack, executed) if place.module else None
-        if found is not None:
-            groups.setdefault(found, []).append(at)
+        if place.module:
+            stacks.setdefault(place.stack, []).append(at)
+    for stack, places in stacks.items():
+        if (found := _unchanged_line(stack, executed)) is not None:
+            groups.setdefault(found, []).extend(places)
     for (loop, frame), places in groups.items():
         rows = np.flatnonzero(facts.in_steps(np.isin(facts.main_place, places)))
         count = calls_per_step(facts, rows)
@@ -153,14 +160,14 @@ def _unchanged_line(
         begin = min((line for line in codes if _LOOPS.match(codes[line])), default=loop.line)
         if begin >= loop.line:
             continue
-        changed = {name for line in codes if line >= begin for name in assigned(codes[line])}
-        text = arguments_of(loop.code or "")
+        changed = {name for line in codes if line >= begin for name in _assigned(codes[line])}
+        text = _arguments(loop.code or "")
         unchanged = _without_kept(text.given | text.roots) - changed
         for frame in stack[at:]:
             if frame is not loop:
                 codes = executed.get((frame.file, frame.function), {})
-                changed = {name for code in codes.values() for name in assigned(code)}
-                text = arguments_of(frame.code or "")
+                changed = {name for code in codes.values() for name in _assigned(code)}
+                text = _arguments(frame.code or "")
                 unchanged = (unchanged & (text.given | text.roots)) - changed
             if text.is_value and text.read and text.read | text.roots <= unchanged:
                 return loop, frame
