@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import itemgetter
 from statistics import median_low
@@ -245,17 +245,16 @@ def _where_launched(facts: Facts, idle: Ints) -> tuple[Location, str]:
     lines: Counter[Location] = Counter()
     regions: Counter[str] = Counter()
     places: Counter[int] = Counter()
-    for row, time_ns in zip(launch.tolist(), duration_ns.tolist(), strict=True):
-        if row >= 0 and facts.main_place[row] >= 0:
-            place = facts.place(row)
-            # What a graph launches for its layers has one call
-            if facts.launches.scope[row] == Scope.EAGER:
-                places[int(facts.main_place[row])] += time_ns
-            lines[replace(location_of(place), module=None)] += time_ns
-            for module in _around(place.module):
-                regions[f"{facts.launches.phase[row]} of {module}"] += time_ns
-                regions[module] += time_ns
-            regions[f"the {facts.launches.phase[row]}"] += time_ns
+    for row, time_ns in _alike(facts, launch, duration_ns):
+        place, phase = facts.place(row), facts.launches.phase[row]
+        # What a graph launches for its layers has one call
+        if facts.launches.scope[row] == Scope.EAGER:
+            places[int(facts.main_place[row])] += time_ns
+        lines[replace(location_of(place), module=None)] += time_ns
+        for module in _around(place.module):
+            regions[f"{phase} of {module}"] += time_ns
+            regions[module] += time_ns
+        regions[f"the {phase}"] += time_ns
     most_ns = _LINE_PART * int(duration_ns.sum())
     known = [where for where, time_ns in lines.items() if time_ns > most_ns and where.line]
     large = [region for region, time_ns in regions.items() if time_ns > most_ns]
@@ -296,6 +295,17 @@ def _function_of_layers(facts: Facts, places: Mapping[int, int], most_ns: float)
 def _are_layers(modules: Iterable[str]) -> bool:
     """Tell whether several of these modules differ by a number alone."""
     return max(Counter(_around(each)[-1] for each in modules).values(), default=0) >= _MIN_LAYERS
+
+
+def _alike(facts: Facts, launch: Ints, duration_ns: Ints) -> Iterator[tuple[int, int]]:
+    """Yield one launch of each place, phase and scope, with the time of all of them."""
+    is_known = (launch >= 0) & (facts.main_place[launch] >= 0)
+    rows, table = launch[is_known], facts.launches
+    kinds = np.stack([facts.main_place[rows], table.phase.codes[rows], table.scope.codes[rows]])
+    _, first, kind = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
+    times_ns = np.zeros(len(first), np.int64)
+    np.add.at(times_ns, kind.ravel(), duration_ns[is_known])
+    yield from zip(rows[first].tolist(), times_ns.tolist(), strict=True)
 
 
 def _where_again(facts: Facts, idle: Ints) -> Location:
