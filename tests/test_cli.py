@@ -287,7 +287,10 @@ print(*learns)
 """
 
 
-@pytest.mark.parametrize(("learn", "expected"), [("", "False False True"), ("1", "True True True")])
+@pytest.mark.parametrize(
+    ("learn", "expected"),
+    [("", "False False True"), pytest.param("1", "True True True", marks=pytest.mark.whole)],
+)
 def test_capture_that_the_environment_asks_for_learns_once_a_recording_is_asked_for(
     learn: str, expected: str, tmp_path: Path
 ) -> None:

@@ -55,7 +55,8 @@ def test_a_color_without_contrast_is_a_violation_light_and_dark(browser, tmp_pat
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("worked/gpt_compiled", "body"),
+        ("findings/pageable_copy", "body"),
+        pytest.param("worked/gpt_compiled", "body", marks=pytest.mark.whole),
         pytest.param("findings/unlike_siblings", "body", marks=pytest.mark.whole),
         ("memory/gpt_graphs", "#memory"),
     ],

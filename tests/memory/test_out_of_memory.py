@@ -193,6 +193,7 @@ def test_one_line_names_the_file_and_the_largest_rows(
     )
 
 
+@pytest.mark.whole
 def test_a_program_that_tries_again_leaves_few_reports(
     observers: list[Observer], tmp_path: Path
 ) -> None:

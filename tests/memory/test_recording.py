@@ -235,12 +235,9 @@ def one_rank() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
-    ("is_view", "kind"),
-    [
-        pytest.param(False, MemoryKind.COMMUNICATION, marks=pytest.mark.whole),
-        (True, MemoryKind.GRADIENTS),
-    ],
+    ("is_view", "kind"), [(False, MemoryKind.COMMUNICATION), (True, MemoryKind.GRADIENTS)]
 )
 def test_buckets_of_ddp_are_communication_unless_they_hold_gradients(
     is_view: bool, kind: MemoryKind, one_rank: None

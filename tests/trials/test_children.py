@@ -220,7 +220,7 @@ def _ends(process: int) -> bool:
     [
         pytest.param((), signal.SIGTERM, marks=pytest.mark.whole),
         ((), signal.SIGINT),
-        (("torchrun", "--standalone"), signal.SIGTERM),
+        pytest.param(("torchrun", "--standalone"), signal.SIGTERM, marks=pytest.mark.whole),
     ],
 )
 def test_a_signal_ends_the_child_and_prints_what_was_measured(tmp_path, launcher, number):

@@ -8,7 +8,12 @@ from verification.programs.program import Program
 from verification.programs.runner import Runner
 from verification.programs.table import CALLS, FAST, MONITORS, PROGRAMS
 
-CHOSEN = [program for program in PROGRAMS if program.name in FAST]
+LONG = pytest.mark.whole  # a program that a signal ends waits for it in each mode
+CHOSEN = [
+    pytest.param(program, marks=[LONG] * program.name.startswith("signals"), id=program.name)
+    for program in PROGRAMS
+    if program.name in FAST
+]
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +24,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     made.close()
 
 
-@pytest.mark.parametrize("program", CHOSEN, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", CHOSEN)
 def test_a_program_does_with_us_what_it_does_without_us(runner: Runner, program: Program) -> None:
     found = runner.differences(program)
     assert found == {mode: [] for mode in found}
