@@ -130,10 +130,34 @@ def denoising(
     draws: bool = False,
 ) -> Analysis:
     """Steps of ten rounds, which each run an encoder of twenty launches and a denoiser."""
-    script, rounds = Script(), 10
+    sampling = {3: "x = noise.half()", 4: loop, 5: "clean = net(x, t, text)", 6: change}
+    of_net = {13: "if read is None:", 14: inner, 15: "return self.blocks(x + read)"}
+    outer, call = Frame("/d.py", 5, "sample", sampling[5]), Frame("/d.py", 14, "forward", inner)
+    places = {f"l{number}_mm": _under(outer, call, f"text.{number}") for number in range(20)}
+    places["l0_dropout"] = _under(outer, call, "text.0", "native_dropout")
+    places["denoise"] = _under(outer, Frame("/d.py", 15, "forward", of_net[15]), "blocks")
+    places["begin"] = at(3, stack=(Frame("/d.py", 3, "sample", sampling[3]),))
+    analysis = placed(_rounds(draws).analysis(), **places)
+    functions = (Function("/d.py", "sample"), Function("/d.py", "forward"))
+    positions = tuple(
+        Position(None, function, line, code=code)
+        for function, codes in enumerate((sampling, of_net))
+        for line, code in codes.items()
+    )
+    python = PythonLines(functions, (), positions, threads=(), clock=(), end_ns=0)
+    phases = interned(["forward"] * len(analysis.launches))
+    return replace(
+        analysis,
+        recording=replace(analysis.recording, python=python),
+        launches=replace(analysis.launches, phase=phases),
+    )
+
+
+def _rounds(draws: bool) -> Script:
+    script = Script()
     for _ in range(3):
         script.launch(ELEMENTWISE, 2 * US, op="aten::begin")
-        for _ in range(rounds):
+        for _ in range(10):
             for number in range(20):
                 script.launch(GEMM, 2 * US, op=f"aten::l{number}_mm")
             if draws:
@@ -141,38 +165,7 @@ def denoising(
             script.launch(GEMM, 2 * US, op="aten::denoise")
         script.wait()
         script.end_step()
-    sampling = {
-        3: "x = noise.half()",
-        4: loop,
-        5: "clean = net(x, t, text)",
-        6: change,
-    }
-    of_net = {13: "if read is None:", 14: inner, 15: "return self.blocks(x + read)"}
-    outer, call = Frame("/d.py", 5, "sample", sampling[5]), Frame("/d.py", 14, "forward", inner)
-    places = {f"l{number}_mm": _under(outer, call, f"text.{number}") for number in range(20)}
-    places["l0_dropout"] = _under(outer, call, "text.0", "native_dropout")
-    places["denoise"] = _under(outer, Frame("/d.py", 15, "forward", of_net[15]), "blocks")
-    places["begin"] = at(3, stack=(Frame("/d.py", 3, "sample", sampling[3]),))
-    analysis = placed(script.analysis(), **places)
-    lines = [(0, sampling), (1, of_net)]
-    python = PythonLines(
-        functions=(Function("/d.py", "sample"), Function("/d.py", "forward")),
-        modules=(),
-        positions=tuple(
-            Position(None, function, line, code=code)
-            for function, codes in lines
-            for line, code in codes.items()
-        ),
-        threads=(),
-        clock=(),
-        end_ns=0,
-    )
-    phases = interned(["forward"] * len(analysis.launches))
-    return replace(
-        analysis,
-        recording=replace(analysis.recording, python=python),
-        launches=replace(analysis.launches, phase=phases),
-    )
+    return script
 
 
 def _under(outer: Frame, call: Frame, module: str, op: str = "mm") -> dict[str, Any]:
