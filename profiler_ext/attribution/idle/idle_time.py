@@ -99,7 +99,8 @@ def find_wait_places(
     with_source = np.flatnonzero((own != NO_ROW) & has_line & is_own)
     is_call = flag_rows(events.category, classify.is_runtime_call)
     waiting = np.flatnonzero(is_call & flag_rows(events.name, classify.is_device_wait))
-    waiting = waiting[around[waiting] != NO_ROW]
+    # What waits in a node outside of its ops is a hook's own call
+    waiting = waiting[(around[waiting] != NO_ROW) & (ops[waiting] != NO_ROW)]
     launching = enqueued.call[with_source]
     calls = np.append(waiting, launching)
     by = _last_before(events, around, launching, calls)

@@ -231,8 +231,9 @@ def test_a_wait_in_a_node_is_at_the_line_of_its_forward() -> None:
         with timeline.on(AUTOGRAD):
             engine, own = node(timeline, "MulBackward0")
             with engine, own:
-                timeline.op("aten::norm", "k_norm")
-                timeline.wait()
+                with timeline.range("aten::norm"):
+                    timeline.launch("k_norm")
+                    timeline.wait()
                 timeline.op("aten::mul", "k_mul")
     waits = [each for each in pieces(timeline.analysis()) if each.cause in WAITS]
     assert {(each.cause, each.cause_place.line) for each in waits} == {
@@ -244,3 +245,20 @@ def test_a_wait_in_a_node_is_at_the_line_of_its_forward() -> None:
         *(5, "layer", "backward", "line_of_forward_op"),
         "autograd_sequence_number",
     )
+
+
+def test_a_hook_that_synchronizes_waits_at_its_own_line() -> None:
+    timeline = Lived()
+    with timeline.annotation("ProfilerStep#1"):
+        forward(timeline)
+        timeline.at(BACKWARD)
+        engine, own = node(timeline, "MulBackward0")
+        with engine:
+            with own:
+                timeline.op("aten::mul", "k_mul")
+            timeline.at(HOOK)
+            timeline.wait()
+            timeline.op("aten::div", "k_div")
+            timeline.at(BACKWARD)
+    waits = [each for each in pieces(timeline.analysis()) if each.cause in WAITS]
+    assert {each.cause_place.line for each in waits} == {20}
