@@ -34,10 +34,10 @@ order in which they happened. In a step that is bound by the device, all idle ti
 when the CPU began to wait, almost none is. Such time is *after a synchronisation*, and its line is
 that of the call that waited. Inside a compiled graph the thread is at no line of the program: a
 `.cpu()` in it is at the line of what the waiting op gave the device before. So is a wait in the
-backward, where the thread is at the line of `backward()`: in a node of autograd it is at the line
-of what the node gave the device before, that of its forward. Time in a data loader, a compiler or
-an allocation keeps its name, and counts towards the limit. Calls that free device memory wait for
-the device too.
+backward, where the thread is at the line of `backward()`: in an op of an autograd node it is at
+the line of what the node gave the device before, that of its forward. Time in a data loader, a
+compiler or an allocation keeps its name, and counts towards the limit. Calls that free device
+memory wait for the device too.
 
 **Measured.** Each cause was made on purpose, reported, and removed (`benchmarks/idle_causes.py`,
 H200, torch 2.11), in milliseconds per step. Profiling slows the CPU, so delays of the CPU are

@@ -83,8 +83,8 @@ def find_wait_places(
 ) -> WaitLines:
     """Find the line of each call that waits in an op that launched compiled work, or in a node.
 
-    While a node of autograd waits, the CPU is at the line of ``backward()``. The wait is of the
-    node's forward, as are its launches.
+    While an op of an autograd node waits, the CPU is at the line of ``backward()``. The wait is of
+    the node's forward, as are its launches.
     """
     has_line = np.array([each.line is not None for each in places], bool)[main_place]
     is_compiled = np.array([each.graph is not None for each in places], bool)[main_place]
