@@ -80,10 +80,10 @@ def inside_lines(answer: InsideAnswer, width: int) -> Iterator[str]:
 
 def _kernel_lines(kernel: MeasuredKernel, width: int) -> Iterator[str]:
     yield formatting.start(printable(kernel.kernel), width)
-    in_step = formatting.time_text(kernel.step_ns)
-    total = formatting.time_text(kernel.total_ns)
-    launches = "1 launch" if kernel.launches == 1 else f"{kernel.launches} launches, {total}"
-    yield f"  {in_step} in the step ({launches})"
+    median, total = map(formatting.time_text, (kernel.step_ns, kernel.total_ns))
+    launches = "1 launch" if kernel.launches == 1 else f"{kernel.launches} launches"
+    all_of_them = f", {total}" if kernel.launches > 1 else ""
+    yield f"  {median} a launch ({launches} in the recorded steps{all_of_them})"
     if kernel.whole_ns is not None:
         yield f"  {_alone(kernel)}"
     if kernel.samples is not None:

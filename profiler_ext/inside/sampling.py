@@ -150,14 +150,20 @@ class _Child:
 
 def sampled_result(task: SamplingTask, samples: Samples) -> SamplingResult:
     """Return the times of the lines of kernels, with the line tables of what ran."""
+    from profiler_ext.inside.pc_sampling import PERIOD_LOG2
     from profiler_ext.inside.sampled import sampled_kernels
 
     names = {kernel.kernel for kernel in task.kernels}
     notes = []
     if samples.dropped:
-        notes.append(f"{samples.dropped} of {samples.total} samples were dropped by the device")
+        notes.append(f"{samples.dropped:,} of {samples.total:,} samples were dropped by the device")
     if samples.unknown:
-        notes.append(f"{samples.unknown} of {samples.total} samples are of unknown kernels")
+        notes.append(f"{samples.unknown:,} of {samples.total:,} samples are of unknown kernels")
+    if samples.period_cycles > 1 << PERIOD_LOG2:
+        notes.append(
+            f"a sample every {samples.period_cycles:,} cycles, not {1 << PERIOD_LOG2:,}: a step "
+            "has more than the device keeps. A line's share may be some points off"
+        )
     binaries = list(_binaries(samples, names, Path(task.binaries)))
     return SamplingResult(kernels=sampled_kernels(task.kernels, binaries), notes=notes)
 

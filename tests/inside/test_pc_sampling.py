@@ -11,7 +11,13 @@ import msgspec
 import pytest
 
 from profiler_ext.inside import pc_sampling, sampling
-from profiler_ext.inside.pc_sampling import PERIOD_LOG2, BufferFullError, PcSampler, SamplingError
+from profiler_ext.inside.pc_sampling import (
+    PERIOD_LOG2,
+    BufferFullError,
+    PcSampler,
+    Samples,
+    SamplingError,
+)
 
 _REASONS = {
     3: "smsp__pcsamp_sample_count",
@@ -215,3 +221,15 @@ def test_missing_rights_name_the_driver_option(error: int) -> None:
     message = pc_sampling._message("cuptiPCSamplingEnable", error, "CUPTI_ERROR")
     assert "NVreg_RestrictProfilingToAdminUsers" in message
     assert "--route knock-out" in message
+
+
+def test_a_coarser_interval_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pc_sampling, "Cupti", _FakeCupti)
+    task = sampling.SamplingTask(
+        words=["train.py"], is_module=False, step_on="", kernels=[], binaries="", result=""
+    )
+    for period_log2, notes in ((PERIOD_LOG2, 0), (PERIOD_LOG2 + 3, 1)):
+        samples = Samples((), total=7, dropped=0, unknown=0, period_cycles=1 << period_log2)
+        noted = sampling.sampled_result(task, samples).notes
+        assert len(noted) == notes
+        assert all(each.startswith("a sample every 16,384 cycles, not 2,048") for each in noted)
