@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from profiler_ext.findings.critical_path import united
 from profiler_ext.findings.facts import Facts, Rows, idle_by_line
 from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.findings.groups import Kind, LaunchGroup, longest_line
@@ -103,12 +104,8 @@ def _united(facts: Facts, start_ns: Ints, end_ns: Ints) -> Spans:
     steps = facts.analysis.steps
     start_ns = np.maximum(start_ns, steps[0].cpu_start_ns)
     end_ns = np.minimum(end_ns, steps[-1].cpu_end_ns)
-    order = np.argsort(start_ns, kind="stable")
-    order = order[end_ns[order] > start_ns[order]]
-    start_ns, reach = start_ns[order], np.maximum.accumulate(end_ns[order])
-    first = np.append(True, start_ns[1:] > reach[:-1])[: len(start_ns)]
-    last = np.append(first[1:], True)[: len(start_ns)]
-    return Spans(start_ns[first], reach[last])
+    is_within = end_ns > start_ns
+    return Spans(*united(start_ns[is_within], end_ns[is_within]))
 
 
 def _group(facts: Facts, kind: Kind, spans: Spans) -> Iterator[LaunchGroup]:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from profiler_ext.findings.full_queue import waits_for_room
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned, Ints, flag_rows
@@ -63,9 +64,11 @@ class CriticalPath:
     is_critical: Rows
     waited_ns: Ints  # idle time of its device before it
     busy_ns: Ints  # device time of it and of nothing that began earlier
-    since_ns: Ints  # CPU time since the launch before was enqueued; 0 for the first
+    # CPU time since the launch before was enqueued, without waits for room; 0 for the first
+    since_ns: Ints
     cost_ns: Ints  # the same, at most the device's wait and run
     replayed: Rows  # a CUDA graph launched it, together with others
+    waits_for_room: tuple[Ints, Ints]  # begins and ends of the CPU's waits for a full queue
 
 
 def find_critical_path(analysis: Analysis) -> CriticalPath:
@@ -88,19 +91,16 @@ def find_critical_path(analysis: Analysis) -> CriticalPath:
             enqueued_ns[rows],
             (events.start_ns[calls_waiting], events.end_of(calls_waiting)),
         )
+    replayed = _replayed(analysis, call)
+    is_copy = flag_rows(launches.name, lambda name: "Memcpy" in name)  # a copy may wait for itself
+    one_by_one = np.flatnonzero(known & ~replayed & ~is_copy)
+    full = united(*waits_for_room(launches, one_by_one, events, call[one_by_one]))
     order = np.argsort(enqueued_ns, kind="stable")
     since = np.zeros(len(enqueued_ns), np.int64)
-    since[order[1:]] = np.diff(enqueued_ns[order])
+    since[order[1:]] = np.diff(_without(full, enqueued_ns[order]))
     cost_ns = np.minimum(since, waited_ns + launches.duration_ns)
     return CriticalPath(
-        enqueued_ns,
-        call,
-        is_critical,
-        waited_ns,
-        busy_ns,
-        since,
-        cost_ns,
-        _replayed(analysis, call),
+        enqueued_ns, call, is_critical, waited_ns, busy_ns, since, cost_ns, replayed, full
     )
 
 
@@ -169,6 +169,25 @@ def is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:
     order = np.argsort(starts, kind="stable")
     reach = np.maximum.accumulate(np.append(np.int64(-1), ends[order]))
     return reach[np.searchsorted(starts[order], times, side="right")] >= times
+
+
+def united(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
+    """Return the union of spans, begins and ends in order."""
+    order = np.argsort(begin_ns, kind="stable")
+    begin_ns, reach = begin_ns[order], np.maximum.accumulate(end_ns[order])
+    first = np.append(True, begin_ns[1:] > reach[:-1])[: len(begin_ns)]
+    last = np.append(first[1:], True)[: len(begin_ns)]
+    return begin_ns[first], reach[last]
+
+
+def _without(spans: tuple[Ints, Ints], times_ns: Ints) -> Ints:
+    """Return times on a clock that stands still in some spans, in order, that do not overlap."""
+    begin_ns, end_ns = spans
+    number = np.searchsorted(begin_ns, times_ns, side="left")
+    gone = np.append(0, np.cumsum(end_ns - begin_ns))[number]
+    still_ns = np.maximum(np.append(0, end_ns)[number] - times_ns, 0)
+    result: Ints = times_ns - gone + still_ns
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +265,10 @@ class Replay:
         gap_ns, delay_ns = _gaps_and_delays(late_ns, pace.waited_ns[rows], pace.replayed[rows])
         self._busy_ns, self._gap_ns, self._ahead_ns = pace.busy_ns[rows], gap_ns, delay_ns - gap_ns
         self._waits = _waits(analysis, start_ns, copies)
+        full = np.stack(pace.waits_for_room)
+        full = full[:, full[0] >= self._begin_ns]
+        waits = np.stack([self._waits.start_ns, self._waits.end_ns])
+        self._not_working = united(*np.concatenate([waits, full], axis=1))
         self._unslowed = _unslowed_spans(analysis, slowed)
         self._waited = self._number(self._start_ns)
         self._steps = np.array([(each.cpu_start_ns, each.cpu_end_ns) for each in analysis.steps]).T
@@ -367,13 +390,7 @@ class Replay:
 
     def _worked_ns(self, times_ns: Ints) -> Ints:
         """Return the CPU's working time, without waits, until each time."""
-        own, number = self._waits, self._number(times_ns)
-        waited = np.append(0, np.cumsum(own.end_ns - own.start_ns))
-        open_until = np.append(0, own.end_ns)[number]
-        worked: Ints = times_ns.ravel() - self._begin_ns - waited[number]
-        return np.where(
-            times_ns.ravel() < open_until, worked + open_until - times_ns.ravel(), worked
-        )
+        return _without(self._not_working, times_ns.ravel()) - self._begin_ns
 
 
 def _gaps_and_delays(late_ns: Ints, waited_ns: Ints, replayed: Rows) -> tuple[Ints, Ints]:

@@ -144,10 +144,10 @@ class Facts:
         events = self.analysis.recording.trace.events
         is_ours = flag_rows(events.name, lambda name: owners_reading(name) is not None)
         rows = np.flatnonzero(critical_path.is_wait(events.name) | is_ours)
-        begins, ends = events.start_ns[rows], events.end_ns[rows]
-        steps = self.analysis.steps
-        spans = [(step.cpu_start_ns, step.cpu_end_ns) for step in steps]
-        waited = time_within(spans, begins, ends)
+        full = np.stack(self._profiled_critical_path.waits_for_room)
+        other = np.stack([events.start_ns[rows], events.end_ns[rows]])
+        spans = [(step.cpu_start_ns, step.cpu_end_ns) for step in self.analysis.steps]
+        waited = time_within(spans, *critical_path.united(*np.concatenate([other, full], axis=1)))
         worked = [end - start - own for (start, end), own in zip(spans, waited, strict=True)]
         return max(median_low(worked), 0) if worked else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from profiler_ext.findings.critical_path import find_critical_path
+from profiler_ext.findings.facts import facts_of
 from tests.findings.stepping import US, Script
 
 
@@ -53,3 +54,23 @@ def test_the_device_waited_from_the_end_of_one_launch_to_the_next():
     script = kernels(2, 2)
     script.end_step()
     assert find_critical_path(script.analysis()).waited_ns.tolist() == [0, 8 * US]
+
+
+def test_a_call_that_waits_for_room_in_a_full_queue_is_no_work_of_the_cpu():
+    for kernel_us, waits_ns in ((1000, 97_500), (2, 0)):
+        script = kernels(*[kernel_us] * 600)
+        script.launch("vectorized_elementwise_kernel", kernel_us * US, cost_ns=400 * US)
+        script.end_step()
+        analysis = script.analysis()
+        begins, ends = find_critical_path(analysis).waits_for_room
+        assert sum(ends - begins) == waits_ns
+        # From the end of one call to the end of the next, and between the step's marks
+        assert find_critical_path(analysis).since_ns[-1] == 302_500 - waits_ns
+        assert facts_of(analysis).cpu_ns == 6_400 * US - waits_ns
+
+
+def test_launches_of_other_streams_take_no_room():
+    script = kernels(*[1000] * 600)
+    script.launch("vectorized_elementwise_kernel", 1000 * US, cost_ns=400 * US, stream=9)
+    script.end_step()
+    assert not len(find_critical_path(script.analysis()).waits_for_room[0])
