@@ -14,6 +14,7 @@ from .ninth_catalogue import NINTH
 from .second_catalogue import SECOND
 from .seventh_catalogue import SEVENTH
 from .sixth_catalogue import SIXTH
+from .tenth_catalogue import TENTH
 from .third_catalogue import THIRD
 
 __all__ = ["FIRST", "FLAWS", "NOT_JUDGED", "Flaw", "Source"]
@@ -511,7 +512,7 @@ FIRST = {
 }
 """The flaws of the first collection."""
 
-FLAWS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH
+FLAWS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH
 
 NOT_JUDGED = {
     "DDP without no_sync while gradients are accumulated": "several GPUs",

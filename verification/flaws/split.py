@@ -14,13 +14,14 @@ from .ninth_catalogue import NINTH
 from .second_catalogue import SECOND
 from .seventh_catalogue import SEVENTH
 from .sixth_catalogue import SIXTH
+from .tenth_catalogue import TENTH
 from .third_catalogue import THIRD
 
 __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 10)))
+SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 11)))
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -31,7 +32,7 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 def drawn() -> dict[str, list[str]]:
     """The halves of the first collection, and all of the others."""
-    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
+    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
     later = {f"held_out_{at}": sorted(each) for at, each in enumerate(sets, 2)}
     return draw(list(FIRST), SEED) | later
 

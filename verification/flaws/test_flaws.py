@@ -29,10 +29,11 @@ from verification.flaws.programs.control import captured
 from verification.flaws.second_catalogue import SECOND
 from verification.flaws.seventh_catalogue import SEVENTH
 from verification.flaws.sixth_catalogue import SIXTH
+from verification.flaws.tenth_catalogue import TENTH
 from verification.flaws.third_catalogue import THIRD
 
-LATER_SETS = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
-LATER = SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH
+LATER_SETS = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
+LATER = SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH
 SAMPLE = [
     name
     for names, count in (
@@ -45,6 +46,7 @@ SAMPLE = [
         (SEVENTH, 1),
         (EIGHTH, 1),
         (NINTH, 1),
+        (TENTH, 1),
     )
     for name in random.Random(38).sample(sorted(names), count)
 ]
@@ -110,7 +112,7 @@ def test_both_variants_of_the_later_collections_compute_the_same(name: str) -> N
 def test_each_later_collection_has_thirty_flaws_with_sources_of_their_own() -> None:
     urls = [flaw.source.url for flaw in LATER.values()]
     assert {len(each) for each in LATER_SETS} == {30}
-    assert len(set(urls)) == 240 and not set(urls) & {flaw.source.url for flaw in FIRST.values()}
+    assert len(set(urls)) == 270 and not set(urls) & {flaw.source.url for flaw in FIRST.values()}
 
 
 def test_no_name_is_in_two_collections() -> None:

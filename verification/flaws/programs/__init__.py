@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import (
+    acting,
     adapting,
     agents,
     answering,
@@ -26,6 +27,7 @@ from . import (
     detection,
     diffusion,
     dtypes,
+    fields,
     flows,
     generation,
     geometry,
@@ -51,6 +53,8 @@ from . import (
     replying,
     scenes,
     sciences,
+    scoring,
+    seeking,
     sequences,
     series,
     serving,
@@ -58,6 +62,7 @@ from . import (
     signals,
     speech,
     synthesis,
+    tailoring,
     tokens,
     tuning,
     updating,
@@ -76,6 +81,7 @@ Line = tuple[str, int]
 """Name of a file, and number of a line."""
 
 _MODULES = (
+    acting,
     adapting,
     agents,
     answering,
@@ -94,6 +100,7 @@ _MODULES = (
     detection,
     diffusion,
     dtypes,
+    fields,
     flows,
     generation,
     geometry,
@@ -119,6 +126,8 @@ _MODULES = (
     replying,
     scenes,
     sciences,
+    scoring,
+    seeking,
     sequences,
     series,
     serving,
@@ -126,6 +135,7 @@ _MODULES = (
     signals,
     speech,
     synthesis,
+    tailoring,
     tokens,
     tuning,
     updating,
