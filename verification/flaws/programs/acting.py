@@ -49,7 +49,7 @@ class ChunkingPolicy(nn.Module):
 def losses_as_numbers(flawed: bool, sizes: Sizes) -> Step:
     large = Config(layers=2, width=512, heads=8, mlp_width=2048)
     config = sizes.of(large, Config(layers=2, width=16, heads=2, mlp_width=32))
-    batch, tokens, chunk, width = sizes.of((8, 300, 100, 512), (2, 6, 3, 4))
+    batch, tokens, chunk, width = sizes.of((8, 303, 100, 512), (2, 6, 3, 4))
     acts = sizes.of(14, 2)
     policy = seeded(lambda: ChunkingPolicy(config, width, acts, flawed), sizes)
     seen, wanted = seeded(

@@ -332,12 +332,13 @@ def context_in_each_refinement(flawed: bool, sizes: Sizes) -> Step:
         (384, 768, 128, 6, 3, 12), (32, 48, 8, 1, 2, 2)
     )
     model = seeded(lambda: Refiner(channels, depth, levels, flawed), sizes).eval()
-    model = model.to(sizes.device, torch.bfloat16)
-    frames = seeded(lambda: torch.randn(2, 1, 3, height, width), sizes).bfloat16()
+    model = model.bfloat16().to(memory_format=torch.channels_last)
+    frames = seeded(lambda: torch.randn(2, 1, height, width, 3), sizes).bfloat16()
+    first, second = frames.permute(0, 1, 4, 2, 3)
 
     @torch.inference_mode()
     def step() -> Tensor:
-        flow = model(frames[0], frames[1], turns)  # flaw: context_in_each_refinement
+        flow = model(first, second, turns)  # flaw: context_in_each_refinement
         return flow.float().abs().mean()
 
     return Step(step)

@@ -474,6 +474,7 @@ def weights_standardized_by_means(flawed: bool, sizes: Sizes) -> Step:
 
     model = seeded(make, sizes)
     images = seeded(lambda: torch.randn(batch, 3, side, side), sizes)
+    images = images.contiguous(memory_format=torch.channels_last)
     for module in model.modules():
         if isinstance(module, StandardizedConv):
             module.by_means = flawed
