@@ -93,14 +93,14 @@ TEXTS = (
             "[fsdp,algo] feat: add use_length_grouped_bsz to reduce padding waste in FSDP training",
             "verl-project/verl/pull/5338",
         ),
-        "texts of 4 to 1024 words are put into micro-batches in any order, and padded",
+        "texts of up to 1024 words are put into micro-batches in any order, and padded",
         "most words are padding: micro-batches of texts of like lengths",
         anywhere=True,
     ),
     Flaw(
         "adapters_in_float32",
         thread("Lora module layers - why float32?", "kohya-ss/sd-scripts/issues/1156"),
-        "adapters of low rank are in float32 beside each layer of a frozen model in bfloat16",
+        "adapters of low rank are in float32 next to each layer of a frozen model in bfloat16",
         "casts of activations, products and their gradients in float32: adapters in bfloat16",
     ),
     Flaw(

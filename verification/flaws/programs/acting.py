@@ -252,7 +252,7 @@ def chunks_repeated_per_speaker(flawed: bool, sizes: Sizes) -> Step:
 
 
 class TimeDelayLayer(nn.Module):
-    """A dilated convolution, which a mean over time gates, and whose result is put beside."""
+    """A dilated convolution, which a mean over time gates, and whose result is concatenated."""
 
     def __init__(self, inputs: int, growth: int, dilation: int) -> None:
         super().__init__()

@@ -140,7 +140,7 @@ def micro_batches_unsorted(flawed: bool, sizes: Sizes) -> Step:
 
 
 class AdaptedLinear(nn.Module):
-    """A frozen layer, and an adapter of low rank beside it."""
+    """A frozen layer, and an adapter of low rank added to it."""
 
     def __init__(self, inputs: int, outputs: int, rank: int) -> None:
         super().__init__()
