@@ -27,6 +27,7 @@ from verification.rows import gpus_of
 
 from . import split
 from .catalogue import FLAWS
+from .cores import wait_elsewhere
 from .judging import accepted_rules, judged, table, tuned_table
 
 TIMEOUT_S = 240
@@ -38,6 +39,7 @@ def main() -> int:
     options = _options()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.one:
+        wait_elsewhere(options.parallel)
         from . import measuring
 
         tuned = measuring.measure_remedied if options.remedied else measuring.measure_tuned
@@ -70,7 +72,7 @@ def _options() -> argparse.Namespace:
         type=int,
         default=1,
         metavar="PROCESSES",
-        help="processes for each GPU: one measures, others import; faster, and less exact",
+        help="processes for each GPU: one measures, others import on other cores",
     )
     parser.add_argument(
         "--again", action="store_true", help="judge the sessions in DIR by the rules of today"
@@ -124,7 +126,11 @@ def _row(name: str, gpu: str, options: argparse.Namespace) -> dict[str, Any]:
     out: Path = options.out
     (out / f"{name}.json").unlink(missing_ok=True)
     words = [sys.executable, "-W", "ignore", "-m", "verification.flaws", "--one", name]
-    words += ["--out", str(out)] + ["--tiny"] * options.tiny + ["--tuned"] * options.tuned
+    words += (
+        ["--out", str(out), "--parallel", str(options.parallel)]
+        + ["--tiny"] * options.tiny
+        + ["--tuned"] * options.tuned
+    )
     words += ["--remedied"] * options.remedied
     environment = {
         **os.environ,

@@ -23,6 +23,7 @@ from profiler_ext.exporters.json_output.answers import findings_answer
 from profiler_ext.exporters.json_output.bounds import answer_text
 
 from .catalogue import FLAWS
+from .cores import measure_on
 from .programs import REMEDIED, TUNED, Sizes, Step, builder, marked_lines
 
 __all__ = [
@@ -99,8 +100,10 @@ def measure_remedied(name: str, sizes: Sizes, out: Path) -> dict[str, Any]:
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Wait until no other process of this run uses this GPU; others import torch meanwhile."""
-    with (out / f"gpu{os.environ.get('CUDA_VISIBLE_DEVICES', '')}.lock").open("w") as lock:
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    with (out / f"gpu{gpu}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        measure_on(gpu)
         try:
             yield
             if torch.cuda.is_available():

@@ -13,6 +13,7 @@ import torch
 
 from verification.flaws import programs, split
 from verification.flaws.catalogue import FIRST, FLAWS
+from verification.flaws.cores import cores_of, cores_to_wait_on
 from verification.flaws.eighth_catalogue import EIGHTH
 from verification.flaws.fifth_catalogue import FIFTH
 from verification.flaws.fourth_catalogue import FOURTH
@@ -137,6 +138,14 @@ def test_a_tuned_step_runs(tmp_path: Path) -> None:
 def test_a_tuned_step_and_its_remedy_run(name: str, tmp_path: Path) -> None:
     row = measure_remedied(name, sizes_of(is_tiny=True), tmp_path)
     assert row["step_ms"] == row["flawed_ms"] > 0 < row["remedied_ms"]
+
+
+def test_what_waits_for_a_gpu_has_other_cores_than_what_measures() -> None:
+    cores = range(32)
+    assert [*cores_of("0", cores)] == [*range(12)] and [*cores_of("1", cores)] == [*range(12, 24)]
+    assert [*cores_to_wait_on(2, cores)] == [*range(24, 32)]
+    assert cores_of("0", range(12)) == cores_to_wait_on(1, range(12)) == range(12)
+    assert cores_of("", cores) == cores
 
 
 def finding(rule: str, line: int | None, saving_ms: float, file: str = "attention.py") -> dict:
