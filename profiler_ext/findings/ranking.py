@@ -132,7 +132,7 @@ def _capped(candidate: Candidate, facts: Facts) -> Candidate:
         most = Figure("no more than a step idles in training", facts.idle_ns, FigureUnit.NS)
     elif _is_filled(facts) and len(candidate.launches) and not len(candidate.idle):
         most_ns = _until_cpu_ns(candidate.launches, facts)
-        most = Figure("from then on the step waits for the CPU", most_ns, FigureUnit.NS)
+        most = Figure("at most, as the step then waits for the CPU", most_ns, FigureUnit.NS)
     else:
         return candidate
     if candidate.est_saving_ns <= most_ns:

@@ -107,7 +107,7 @@ def test_a_step_gets_no_shorter_than_the_cpu_needs_for_its_other_launches():
     (found,) = judge(before, (rule("longest", longest),)).ranked
     # Recording slows the CPU, which needs 500 us for the 50 others, 2.25 times as a rule
     assert found.est_saving_ns == pytest.approx((1000 - 500 / 2.25) * US, rel=0.02)
-    assert found.evidence[-1].name == "from then on the step waits for the CPU"
+    assert found.evidence[-1].name == "at most, as the step then waits for the CPU"
 
 
 def test_launches_and_idle_time_are_counted_once_and_the_rest_last():
