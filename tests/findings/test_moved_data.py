@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import pytest
@@ -216,6 +217,56 @@ def test_differences_of_all_pairs_are_a_large_intermediate():
     # Half of one pass of three is left: a fused loop computes all elements, and writes none
     assert found.est_saving_ns == pytest.approx(750 * US, rel=0.01)
     assert (found.location.line, found.evidence[0].value) == (3, 4096 * 128 * 4)
+
+
+def counted(code: str) -> Analysis:
+    """Steps that compare all pairs of classes, of more elements than one launch has."""
+    steps = Steps()
+    for step in range(STEPS):
+        steps.launch("mm", Phase.FORWARD, GEMM, 10)
+        for name in ("eq", "ne"):
+            with steps.within("aten::unsqueeze"):
+                pass
+            steps.launch(name, Phase.FORWARD, STRIDED, 5, grid=SMALL, block=[128, 1, 1])
+        with steps.within("aten::bitwise_and", 10 * step):
+            for _ in range(2):
+                steps.launch("bitwise_and", Phase.FORWARD, STRIDED, grid=LARGE, block=[128, 1, 1])
+        with steps.within("aten::copy_", 10 * step + 1):
+            for _ in range(8):
+                grid = [LARGE[0] // 4, 1, 1]
+                steps.launch("copy_", Phase.FORWARD, ELEMENTWISE, 75, grid=grid, block=[128, 1, 1])
+        steps.launch("sum", Phase.FORWARD, REDUCES)
+        steps.launch("sqrt", Phase.FORWARD, us=5, grid=SMALL, block=[128, 1, 1])
+        steps.end_step()
+    lines = {"mm": (2, "x = a @ b"), "eq": (3, "found = one == each[:, None]")}
+    lines |= {"ne": (4, "wanted = other == each[:, None, None]"), "bitwise_and": (5, code)}
+    lines |= {
+        "copy_": (6, "return both.sum(2)"),
+        "sum": (6, "return both.sum(2)"),
+        "sqrt": (7, "y"),
+    }
+    analysis = steps.analysis(
+        **{name: at(line, name, function="f", code=text) for name, (line, text) in lines.items()}
+    )
+    return in_parts(analysis, "aten::bitwise_and", "aten::copy_")
+
+
+def in_parts(analysis: Analysis, *ops: str) -> Analysis:
+    """The same where one op launches what such ops launched one after the other."""
+    names, op = analysis.recording.trace.events.name, analysis.launches.op_event.copy()
+    for before, row in itertools.pairwise(range(len(op))):
+        if names[int(op[row])] in ops and names[int(op[before])] == names[int(op[row])]:
+            op[row] = op[before]
+    return replace(analysis, launches=replace(analysis.launches, op_event=op))
+
+
+def test_what_is_larger_than_all_that_it_reads_is_broadcast_and_may_run_in_parts():
+    found = only(large_intermediate.RULE, counted("both = found & wanted"))
+    assert found.evidence[0].value == 2 * LARGE[0] * 128 * 4
+    # Half of the shortest op of all elements is left
+    assert found.est_saving_ns == pytest.approx((600 + 600 + 300 - 300) * US, rel=0.01)
+    for code in ("both = found & mask", "both = found & self.wanted", "found &= wanted"):
+        assert is_silent(large_intermediate.RULE, counted(code))
 
 
 def test_the_backward_of_a_large_intermediate_counts_where_it_sums_the_gradient():

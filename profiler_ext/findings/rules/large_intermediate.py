@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import with_backward
+from profiler_ext.findings.code_of_lines import assigned
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import blocks_of, threads_of
@@ -32,6 +34,7 @@ _MIN_ELEMENTS: Final = 1 << 20
 _MIN_FRACTION: Final = 0.03
 # A kernel that takes so much less writes no eighth of the elements: it may move twice as fast
 _SHORTER: Final = 16
+_MODULES: Final = frozenset({"torch", "F"})
 _BEFORE: Final = 8  # launches before a function's that are looked at for large operands
 
 _Function = tuple[str | None, str | None]  # file and name
@@ -74,6 +77,26 @@ def _elements(facts: Facts) -> Ints:
         elif _FOUR_EACH.search(launches.name[row]) is not None:
             counts[row] = blocks[at] * threads[at] * 4
     return counts
+
+
+def _of_calls(facts: Facts) -> tuple[Ints, Ints]:
+    """Return the elements and the time of each launch, with those of its op's other parts.
+
+    Torch runs an op of more elements than 32 bits count in parts.
+    """
+    return facts.analysis.derived.once("elements of calls", lambda: _joined(facts))
+
+
+def _joined(facts: Facts) -> tuple[Ints, Ints]:
+    launches = facts.launches
+    op, counts, duration_ns = launches.op_event, elements_of(facts), launches.duration_ns
+    alone = -1 - np.arange(len(launches))
+    key = np.stack([np.where(np.ma.getmaskarray(op), alone, op.filled(0)), launches.name.codes])
+    each, at = np.unique(key, axis=1, return_inverse=True)
+    sums = [np.zeros(each.shape[1], np.int64) for _ in range(2)]
+    for total, own in zip(sums, (counts, duration_ns), strict=True):
+        np.add.at(total, at.ravel(), own)
+    return sums[0][at.ravel()], sums[1][at.ravel()]
 
 
 def _runs(facts: Facts) -> Iterator[Ints]:
@@ -133,7 +156,7 @@ def _calls(
 
 def _within(facts: Facts, rows: Ints, part: _Part) -> Iterator[Ints]:
     start, end = part
-    counts, own = elements_of(facts), rows[start:end]
+    counts, own = _of_calls(facts)[0], rows[start:end]
     most = int(counts[own].max())
     if most >= _MIN_ELEMENTS:
         large = np.flatnonzero(2 * counts[own] >= most)  # some are counted as half
@@ -144,12 +167,14 @@ def _within(facts: Facts, rows: Ints, part: _Part) -> Iterator[Ints]:
 
 def _run(facts: Facts, own: Ints, large: Ints, around: tuple[Ints, Ints]) -> Iterator[Ints]:
     """Yield those of a function's launches that make and read its largest tensor, if it is one."""
-    counts, duration_ns = elements_of(facts), facts.launches.duration_ns
+    counts, duration_ns = _of_calls(facts)
     first, most = int(own[large[0]]), int(counts[own].max())
     before, after = around
     ops = [facts.innermost_op(row) for row in own[large[0] :].tolist()]
     reductions = [at for at, op in enumerate(ops) if _reduces(op)]
-    if int(large[-1] - large[0]) + 1 not in reductions or not _broadcasts(facts, first, before):
+    if int(large[-1] - large[0]) + 1 not in reductions:
+        return
+    if not _broadcasts(facts, first, before) and not _is_of_small(facts, first, own[: large[0]]):
         return
     # What runs before it is no larger, or took too little to write as much
     is_known = (counts[before] > 0) | facts.of_op(_reduces)[before]
@@ -187,8 +212,24 @@ def _broadcasts(facts: Facts, launch: int, before: Ints) -> bool:
     return bool((views & (events.start_ns > since_ns)).any())
 
 
+def _is_of_small(facts: Facts, launch: int, before: Ints) -> bool:
+    """Tell whether a line reads nothing but what its function computed just before, by its text.
+
+    What is elementwise and larger than all of that broadcasts it.
+    """
+    made = {name for row in before.tolist() for name in assigned(facts.place(row).code or "")}
+    try:
+        nodes = list(ast.walk(ast.parse((facts.place(launch).code or "").strip())))
+    except SyntaxError:
+        return False
+    names = (each for each in nodes if isinstance(each, ast.Name))
+    read = {each.id for each in names if isinstance(each.ctx, ast.Load)} - _MODULES
+    in_place = any(isinstance(each, ast.AugAssign) for each in nodes)
+    return bool(read) and read <= made and not in_place
+
+
 def _candidate(facts: Facts, forward: Ints) -> Candidate | None:
-    counts, duration_ns = elements_of(facts), facts.launches.duration_ns
+    counts, duration_ns = _of_calls(facts)
     most, times_ns = int(counts[forward].max()), duration_ns[forward]
     every = with_backward(facts, forward)
     behind = np.setdiff1d(every, forward)
@@ -224,9 +265,10 @@ RULE = Rule(
     "elements as what runs before could have written, and as what is computed next. The numbers "
     "of elements are those of torch's elementwise kernels, from their blocks; copies and FFTs "
     "between them that take half as long or more are of the same tensor. A product or a "
-    "convolution before it is small if it took a sixteenth of the first of these kernels. In "
-    "training the gradient is summed, because an operand was broadcast. Together they take 3% of "
-    "a step or more.",
+    "convolution before it is small if it took a sixteenth of the first of these kernels. It is "
+    "broadcast where an operand just got another dimension, or where the line, by its text, reads "
+    "nothing but what the function computed before it. In training the gradient is summed, because "
+    "an operand was broadcast. Together they take 3% of a step or more.",
     because="All differences of pairs, a comparison with each class, or a cube of all triplets is "
     "written to memory and read again by each op, and so is its gradient, although operands and "
     "result are small.",
