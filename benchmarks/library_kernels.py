@@ -4,7 +4,9 @@
 
 Each product of a linear layer (its result, the gradient of its input, that of its weight) is timed
 at common sizes and at sizes a few elements above them, so that rows lose their alignment. Each
-backend of ``scaled_dot_product_attention`` is timed with and without masks, forward and backward.
+backend of ``scaled_dot_product_attention`` is timed with and without masks, forward and backward,
+and so is the same in ops of its own, as models write it out: in the dtype of its operands
+(``written``), or with the softmax in float32, as autocast has it (``autocast``).
 A call takes the time between two events on the device around several of them, which wait behind a
 longer kernel until all are enqueued. What a backend refuses has no row.
 """
@@ -37,6 +39,8 @@ SHAPES: Final = (
     *((4, 32, 8, 2048, 128), (2, 8, 8, 4096, 64)),
     *((8, 8, 8, 1024, dim) for dim in (32, 64, 72, 77, 80, 96, 100, 128, 192, 256)),
 )
+# Windows of images and volumes
+WINDOWS: Final = ((2048, 4, 4, 49, 32), (2048, 4, 4, 64, 32), (512, 6, 6, 216, 32))
 ATTENTION_COLUMNS: Final = (
     *("dtype", "backend", "is_default", "mask", "batch", "heads", "kv_heads", "length", "head_dim"),
     *("forward_ns", "backward_ns"),
@@ -47,6 +51,7 @@ BACKENDS: Final = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "math": SDPBackend.MATH,
 }
+WRITTEN: Final = ("written", "autocast")
 MASKS: Final = ("none", "causal", "bool", "float", "padding", "bias", "dropout")
 _DTYPES: Final = {
     "bfloat16": torch.bfloat16,
@@ -110,11 +115,12 @@ def products() -> Iterator[list[Any]]:
 
 def attentions() -> Iterator[list[Any]]:
     """Yield a row for each call of attention that a backend takes."""
-    for name, shape, mask in product(("bfloat16", "float32"), SHAPES, MASKS):
-        is_few = shape not in SHAPES[:2] and mask in ("padding", "bias", "dropout")
+    for name, shape, mask in product(("bfloat16", "float32"), (*SHAPES, *WINDOWS), MASKS):
+        is_few = shape not in (*SHAPES[:3], *WINDOWS) and mask in ("padding", "bias", "dropout")
         if is_few or (name == "float32" and shape not in (*SHAPES[:3], *SHAPES[-9:-7])):
             continue
-        for backend in BACKENDS:
+        is_written = name == "bfloat16" and mask not in ("causal", "padding")
+        for backend in (*BACKENDS, *(WRITTEN if is_written else ())):
             took = attention_ns(_DTYPES[name], backend, mask, shape)
             if took is not None:
                 is_default, forward_ns, backward_ns = took
@@ -140,10 +146,12 @@ def attention_ns(
         "dropout_p": 0.1 if mask == "dropout" else 0.0,
         "enable_gqa": kv_heads != heads,
     }
-    chosen = torch._fused_sdp_choice(q, k, v, **words)
-    is_default = int(chosen) == int(BACKENDS[backend].value)
+    chosen = int(torch._fused_sdp_choice(q, k, v, **words))
+    is_default = backend in BACKENDS and chosen == int(BACKENDS[backend].value)
 
     def forward() -> torch.Tensor:
+        if backend in WRITTEN:
+            return _written((q, k, v), given, words["dropout_p"], is_cast=backend == "autocast")
         with sdpa_kernel(BACKENDS[backend]):
             return functional.scaled_dot_product_attention(q, k, v, **words)
 
@@ -157,6 +165,25 @@ def attention_ns(
         return is_default, call_ns(forward), backward_ns
     except RuntimeError:  # the backend takes no such call, or the memory does not hold it
         return None
+
+
+def _written(
+    operands: tuple[torch.Tensor, ...],
+    mask: torch.Tensor | None,
+    dropout: float,
+    *,
+    is_cast: bool,
+) -> torch.Tensor:
+    """Return what attention returns, in ops of its own."""
+    q, k, v = operands
+    k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
+    with torch.autocast("cuda", q.dtype, enabled=is_cast):
+        scores = q * q.shape[-1] ** -0.5 @ k.mT
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        elif mask is not None:
+            scores = scores + mask
+        return functional.dropout(scores.softmax(-1), dropout).to(v.dtype) @ v
 
 
 def _mask(kind: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:

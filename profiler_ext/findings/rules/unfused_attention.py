@@ -38,7 +38,9 @@ _SAFE = re.compile(
 _OF_BIAS = re.compile(r"aten(::|\.)sum\b")
 _HALF = re.compile(r"bf16|BFloat16|bfloat16|Half|f16|nvjet_\w*?_[th]s[st]_")
 _FLOAT32 = re.compile(r"f32f32|sgemm|tf32")
+_SOFTMAX_IN_FLOAT32 = re.compile(r"[sS]oft_?[mM]ax\w*<(?:\d+, )?float, float")
 _SOFTMAX_SIZE = re.compile(r"softmax_warp_\w+<[^,]+, [^,]+, [^,]+, (\d+)")  # its binary logarithm
+_ADDED = ("float", "bias")  # to the scores
 _WITH_MASK = ("efficient",)  # of torch's backends the one that takes dropout with a mask
 _BOTH = {vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD}
 _LEARNS = (vocabulary.Phase.BACKWARD, vocabulary.Phase.OPTIMIZER)
@@ -46,6 +48,10 @@ _LONG_NS = 20_000  # of a product or a softmax in inference: with one token at a
 _KERNELS = (
     "sdpa_kernel([...]) without MATH around the call, from torch.nn.attention: torch then says "
     "what rules out each fused backend (mask, dtype, dropout, strides)"
+)
+_WITH_BIAS = (
+    "F.scaled_dot_product_attention in place of these ops; what is added to the scores as a mask, "
+    "in the dtype of the query and .contiguous(): no fused kernel takes another last stride than 1"
 )
 _WRITTEN = (
     "F.scaled_dot_product_attention in place of these ops (products and softmax); "
@@ -182,9 +188,11 @@ def _phases(facts: Facts, launches: events.Ints) -> set[str]:
 
 def _candidate(facts: Facts, launches: events.Ints, remedy: str) -> Candidate:
     call, backends = _call_of(facts, launches)
+    now = "math" if remedy is _KERNELS else _written_as(facts, launches, call)
+    remedy = _WITH_BIAS if remedy is _WRITTEN and call.mask in _ADDED else remedy
     then = replace(call, mask="causal") if call.mask == "bool" else call
     device = " ".join(facts.analysis.device_names)
-    part = table().attention_fraction(("math", call), then, device=device, backends=backends)
+    part = table().attention_fraction((now, call), then, device=device, backends=backends)
     own_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
     fused_ns = int(min(part or 0.0, 1.0) * own_ns)
     return Candidate(
@@ -200,6 +208,17 @@ def _candidate(facts: Facts, launches: events.Ints, remedy: str) -> Candidate:
         ),
         launches=launches,
     )
+
+
+def _written_as(facts: Facts, launches: events.Ints, call: Attention) -> str:
+    """Return the row of the table that attention is like where a model writes it out.
+
+    Torch's own products of unfused attention are of float32, those of a model of its own dtype.
+    """
+    if call.dtype == "float32":
+        return "math"
+    names = {facts.launches.name[row] for row in launches.tolist()}
+    return "autocast" if any(map(_SOFTMAX_IN_FLOAT32.search, names)) else "written"
 
 
 def _call_of(facts: Facts, launches: events.Ints) -> tuple[Attention, tuple[str, ...]]:
@@ -252,15 +271,18 @@ RULE = Rule(
     "then raises, and warns why each backend cannot be used. "
     "`F.scaled_dot_product_attention` in place of products and a softmax, "
     "`need_weights=False` for `nn.MultiheadAttention`, `attn_implementation='sdpa'` in "
-    "transformers.",
+    "transformers. A mask or a bias needs 1 as its last stride (`.contiguous()`): with a permuted "
+    "bias torch takes none of its kernels, and is slower than these ops.",
     saving="Time of those launches on the critical path, or of launching them if the CPU is "
     "behind, without what a fused kernel takes: the part that it takes of unfused attention of "
-    "that length in the table (`benchmarks/library_kernels.py`, measured on an H100). What is "
-    "added to the scores is a mask, or a bias if its gradient is summed, and is judged by a kernel "
-    "that takes it as it is; with dropout, that is the memory-efficient one. Of attention "
-    "that is written out, the products, the softmax, what runs between them, and what scales, "
-    "masks or drops at their lines. In inference only products and softmaxes of 20 us or more are "
-    "judged: with one token at a time, products are as fast.",
+    "that length in the table (`benchmarks/library_kernels.py`, measured on an H100). What a model "
+    "writes out is held against the same ops in the table, with a softmax of the same dtype: "
+    "torch's own computes bfloat16 in float32. What is added to the scores is a mask, or a bias if "
+    "its gradient is summed, and is judged by a kernel that takes it as it is; with dropout, that "
+    "is the memory-efficient one. Of attention that is written out, the products, the softmax, "
+    "what runs between them, and what scales, masks or drops at their lines. In inference only "
+    "products and softmaxes of 20 us or more are judged: with one token at a time, products are "
+    "as fast.",
     not_on_cpu=ON_CPU,
     judge=_judge,
 )
