@@ -39,7 +39,7 @@ _NOT_FUSED = re.compile(
     r"searchsorted|_?[cp]dist|_?embedding_bag|embedding_(dense_backward|renorm_)|index_add|"
     r"index_reduce|scatter_add|scatter_reduce|_?index_put|_?segment_reduce|_coalesce|_?to_sparse|_trilinear|"
     r"_?linalg_(?!vector_norm|cross|diagonal)|_?cholesky|geqrf|ormqr|lu_unpack|triangular_solve|"
-    r"(grid_sampler_\dd|adaptive_\w+|fractional_\w+|max_pool3d\w+|replication_pad\dd|"
+    r"_upsample_\w+_aa|(grid_sampler_\dd|adaptive_\w+|fractional_\w+|max_pool3d\w+|replication_pad\dd|"
     r"upsample_(?!nearest2d)\w+)_backward)"
 )
 # The sums for biases, and casts, within their calls are generated

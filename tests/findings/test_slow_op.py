@@ -153,6 +153,7 @@ def test_the_bytes_of_recorded_inputs_are_a_pass_too():
         ("sort", "kthvalue"),
         ("cumsum", "last dimension"),
         ("upsample_bilinear2d_backward", "repeat_interleave"),
+        ("_upsample_bilinear2d_aa_backward", "fixed weights"),
         ("_adaptive_avg_pool2d_backward", "unflatten"),
         ("_cdist_forward", "use_mm_for_euclid_dist"),
         ("native_group_norm", "many blocks"),

@@ -122,6 +122,13 @@ _FAMILIES: Final = (
         "short, a product with a triangular matrix",
     ),
     _Family(
+        r"upsample\w*_aa",
+        3,
+        "each value computes its weights and reads several others, and its gradient adds to them",
+        "a product with fixed weights along each dimension, or avg_pool2d for whole factors; "
+        "torch.compile calls the same kernels",
+    ),
+    _Family(
         r"upsample|interpol|grid_sampl|affine_grid",
         3,
         "each value reads several others, and its gradient adds to them",

@@ -185,7 +185,7 @@ RULE = rule.Rule(
     "So have the three largest of the other functions, if they lose a twentieth of the step. "
     "Matrix products, convolutions, attention and the optimizer are not included, nor what "
     "compiled code calls as it is: FFTs and kernels of complex numbers, sorts, sums by index, "
-    "factorizations, `F.bilinear`, gradients of most interpolations.",
+    "factorizations, `F.bilinear`, interpolations with `antialias` and gradients of most others.",
     not_on_cpu=rule.ON_CPU,
     judge=_judge,
     turn=rule.Turn.REST,
