@@ -20,6 +20,7 @@ SELECTS = "void at::native::sbtopk::gatherTopK<float, unsigned int, 3, false>(fl
 ADDS = "void at::native::indexFuncLargeIndex<float, long, unsigned int, ReduceAdd>"
 READS = "void at::native::vectorized_gather_kernel<16, long>"
 MOMENTS = "void at::native::RowwiseMomentsCUDAKernel<c10::Half>"
+SCANS = "void at::native::tensor_kernel_scan_outer_dim<float, unsigned int, std::plus<float>>"
 
 
 def stepped(
@@ -168,6 +169,14 @@ def test_what_a_more_special_rule_counts_most_of_is_left_to_it():
     analysis = stepped("native_group_norm", MOMENTS, grid=[4, 1, 1])
     (found,) = judge(analysis, (slow_op.RULE, few_blocks.RULE)).ranked
     assert found.rule == "few_blocks"
+
+
+def test_a_scan_with_few_blocks_waits_for_its_order():
+    # More rows, or parts of them, are no remedy for what is summed up along all rows
+    analysis = stepped("cumsum", SCANS, grid=[1, 1, 1])
+    (found,) = judge(analysis, (slow_op.RULE, few_blocks.RULE)).ranked
+    assert (found.rule, found.est_saving_ns) == ("slow_op", (900 - 3 * 50) * US)
+    assert "index_add" in found.remedy
 
 
 def test_launches_that_run_at_once_are_counted_once():

@@ -11,6 +11,7 @@ from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, lo
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import blocks_of, multiprocessors
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rules.slow_op import slow_scans
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Scope
 
@@ -34,7 +35,7 @@ def _candidates(facts: Facts, count: int) -> Iterator[Candidate]:
     table = facts.launches
     is_own = table.scope.where(Scope.EAGER) & facts.named(lambda name: _NATIVE in name)
     is_own &= (table.duration_ns >= _MIN_NS) & (facts.main_place >= 0)
-    rows = np.flatnonzero(facts.in_steps(is_own))
+    rows = np.setdiff1d(np.flatnonzero(facts.in_steps(is_own)), slow_scans(facts))
     blocks = blocks_of(facts, rows)
     is_few = (blocks > 0) & (blocks <= _MAX_PART * count)
     rows, blocks = rows[is_few], blocks[is_few]
@@ -70,9 +71,10 @@ RULE = Rule(
     title="A long kernel with few blocks",
     means="Kernels of torch's own ops run for 100 us or longer with no more blocks than a quarter "
     "of the device's multiprocessors, and at a line they take 5% of a step or more. The trace has "
-    "the blocks of each kernel, and the multiprocessors of the device.",
+    "the blocks of each kernel, and the multiprocessors of the device. Scans that `slow_op` has "
+    "are left out.",
     because="A block runs on one multiprocessor. Group norm has a block for each group of each "
-    "sample, softmax, scans and top-k one for each row: with few groups or rows, most of the "
+    "sample, softmax and top-k one for each row: with few groups or rows, most of the "
     "device waits for the rest, and its bandwidth is not reached.",
     remedy="Give the op more rows or groups at once (a larger batch), or compute it in two steps: "
     "reductions of parts, then of their results. `torch.var_mean` and `sum` divide long rows among "

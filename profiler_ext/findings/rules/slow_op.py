@@ -81,13 +81,22 @@ class _Family(NamedTuple):
     least: int = _MIN_RATIO  # passes that it takes at least, to be slow
 
 
+_SCANS: Final = _Family(
+    r"cum(sum|prod|max|min)|logcumsumexp|scan",
+    3,
+    "a scan goes in order: along any but the last dimension with a thread for each row",
+    "scan the last dimension of a contiguous tensor (movedim, then contiguous), or add by index "
+    "(index_add) where differences of sums are read; where it is short, a product with a "
+    "triangular matrix",
+)
 _FAMILIES: Final = (
     _Family(
         _FACTORIZES.pattern,
         4,
         "a factorization eliminates one column or block after the other",
-        "one batched call for small matrices; for few large ones cholesky of x.mT @ x in place of "
-        "QR or SVD, an iteration of products (Newton-Schulz), or less often",
+        "one call for many small matrices, one each for few large ones; solve_triangular in "
+        "place of a triangle's inverse, cholesky of x.mT @ x in place of QR or SVD, an iteration "
+        "of products (Newton-Schulz), or less often",
     ),
     _Family(
         r"topk|TopK|kthvalue|median|mode\b",
@@ -114,13 +123,7 @@ _FAMILIES: Final = (
         "a sort passes over values and indices several times",
         "topk or kthvalue where few are read; 16-bit or int32 keys; or keep the order",
     ),
-    _Family(
-        r"cum(sum|prod|max|min)|logcumsumexp|scan",
-        3,
-        "a scan goes in order: along any but the last dimension with a thread for each row",
-        "scan the last dimension of a contiguous tensor (movedim, then contiguous); where it is "
-        "short, a product with a triangular matrix",
-    ),
+    _SCANS,
     _Family(
         r"upsample\w*_aa",
         3,
@@ -221,8 +224,17 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def slow_convolutions(facts: Facts) -> Ints:
     """Return the launches of convolutions that are slow, though they run on tensor cores."""
+    return _slow_of(facts, _FEW_CHANNELS)
+
+
+def slow_scans(facts: Facts) -> Ints:
+    """Return the launches of slow scans: their order, and not their size, keeps a device idle."""
+    return _slow_of(facts, _SCANS)
+
+
+def _slow_of(facts: Facts, family: _Family) -> Ints:
     calls = (call for line in _slow_lines(facts) for call in line)
-    own = [each.launches for each in calls if _family(facts, each.longest) is _FEW_CHANNELS]
+    own = [each.launches for each in calls if _family(facts, each.longest) is family]
     return np.concatenate([NO_ROWS, *own])
 
 
