@@ -69,6 +69,12 @@ def test_products_in_fp32_lose_three_quarters_of_their_time() -> None:
     assert [each.value for each in found.evidence] == [800 * US, 2, 4]
 
 
+def test_products_of_factorizations_stay_in_fp32() -> None:
+    # With TF32 allowed, LU, QR and Cholesky took as long; solve_triangular was faster
+    assert is_silent(fp32_matmul.RULE, step(SGEMM, "aten::linalg_lu_factor_ex"))
+    assert only(fp32_matmul.RULE, step(SGEMM, "aten::linalg_solve_triangular"))
+
+
 @pytest.mark.parametrize(
     "kernel",
     [

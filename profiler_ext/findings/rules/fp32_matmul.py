@@ -15,6 +15,8 @@ from profiler_ext.records.events import Ints
 from profiler_ext.rooflines import compute_units, rooflines
 
 _OF_MATRICES = re.compile(r"gemm(?!k1|SN|Small)", re.IGNORECASE)
+# cuSOLVER and MAGMA multiply in fp32, whatever is allowed
+_FACTORIZES = re.compile(r"linalg_(lu|ldl|cholesky|qr|eig|svd)|geqrf|orgqr|ormqr|cholesky|\blu_")
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
 # TF32's speedup in practice; the data sheets of A100, H100 and H200 have 7 to 8
 TF32_SPEEDUP: Final = 4
@@ -34,7 +36,9 @@ _CONVOLUTIONS = (
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     is_named = facts.rooflines.unit_evidence.where(compute_units.UnitEvidence.KERNEL_NAME)
     is_fp32 = facts.rooflines.unit.where(compute_units.Unit.FP32) & is_named
-    products = np.flatnonzero(facts.in_steps(is_fp32 & facts.named(_multiplies_matrices)))
+    is_product = is_fp32 & facts.named(_multiplies_matrices)
+    is_product &= ~facts.of_op(lambda op: _FACTORIZES.search(op) is not None)
+    products = np.flatnonzero(facts.in_steps(is_product))
     result = [_candidate(facts, products, _PRODUCTS)] if len(products) else []
     is_convolution = facts.named(lambda name: _CONVOLUTION.search(name) is not None)
     convolutions = np.flatnonzero(facts.in_steps(is_fp32 & is_convolution))

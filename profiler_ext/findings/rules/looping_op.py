@@ -18,7 +18,8 @@ _REMEDIES: Final = (
     ),
     (
         r"linalg|cholesky|svd|eig|qr\b|inverse|lu_|lstsq|det",
-        "one batched call; or an iteration of products, or less often",
+        "one batched call for many small matrices, each by itself where they are few and large, "
+        "solve_triangular in place of a triangle's inverse; or an iteration of products",
     ),
     (r"norm$|histogram|unique", "an op with one kernel for all of it"),
 )
