@@ -269,6 +269,47 @@ def test_what_is_larger_than_all_that_it_reads_is_broadcast_and_may_run_in_parts
         assert is_silent(large_intermediate.RULE, counted(code))
 
 
+@dataclass(frozen=True)
+class Picked:
+    """What a function does that converts masks, and reads them at some points."""
+
+    sample_us: int = 10
+    loss_us: int = 10
+    code: str = "return sample(masks.float(), points)"
+
+    def analysis(self) -> Analysis:
+        steps = Steps()
+        for _ in range(STEPS):
+            steps.launch("cat", Phase.OTHER, JOINS, 100)
+            with steps.within("aten::to"):
+                steps.launch("copy_", Phase.OTHER, grid=LARGE, block=[128, 1, 1])
+            steps.launch("mul", Phase.OTHER, us=5, grid=SMALL, block=[128, 1, 1])
+            steps.launch("grid_sampler_2d", Phase.OTHER, "grid_sampler_2d_kernel", self.sample_us)
+            steps.launch("log_sigmoid", Phase.FORWARD, us=self.loss_us)
+            steps.launch("mm_backward", Phase.BACKWARD)
+            steps.end_step()
+        lines = {"mul": 8, "grid_sampler_2d": 8, "log_sigmoid": 9}
+        places = {name: at(line, name) for name, line in lines.items()}
+        places["cat"] = at(3, "cat", function="f")
+        places["to"] = at(4, "to", function="f", code=self.code)
+        return steps.analysis(**places, mm_backward=at(2, "linear", Phase.BACKWARD))
+
+
+def test_copies_of_whole_tensors_of_which_few_values_are_read():
+    found = only(large_intermediate.RULE, Picked().analysis())
+    assert found.est_saving_ns == pytest.approx((100 + 300 - 10) * US, rel=0.01)
+    assert (found.location.line, "few values" in found.summary) == (4, True)
+
+
+@pytest.mark.parametrize(
+    "picked",
+    [Picked(sample_us=100), Picked(loss_us=100), Picked(code="self.masks = masks.float()")],
+    ids=["many_are_read", "another_may_read_them", "an_object_keeps_them"],
+)
+def test_copies_that_may_be_read_whole_are_needed(picked: Picked):
+    assert is_silent(large_intermediate.RULE, picked.analysis())
+
+
 def test_the_backward_of_a_large_intermediate_counts_where_it_sums_the_gradient():
     found = only(large_intermediate.RULE, Cube(learns=True).analysis())
     # Five kernels less half a pass forward and half a pass backward

@@ -12,10 +12,11 @@ import numpy as np
 
 from profiler_ext.findings.autograd_nodes import with_backward
 from profiler_ext.findings.code_of_lines import assigned
-from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.facts import CannotJudge, Facts, Rows, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import blocks_of, threads_of
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
+from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -28,6 +29,12 @@ _REPEATS = re.compile(r"aten::(repeat|tile|repeat_interleave|expand)$")
 _REDUCES = re.compile(r"aten::(sum|mean|amax|amin|max|min|any|all|prod|argmax|argmin|\w*norm)$")
 # Kernels whose elements are unknown; between others that take as long they pass over the same
 _PASSES = re.compile(r"aten::(copy_|_fft_[rc]2[rc])$")
+# Ops that copy, choose from or join whole tensors, and what such ops launch
+_COPIES = re.compile(r"aten::(to|_to_copy|type_as|clone|contiguous|cat|stack|index(_select)?)$")
+_MOVES = re.compile(r"aten::(copy_|cat|index(_select)?)$")
+_READS_SOME = re.compile(r"aten::(grid_sampler_[23]d|gather|index(_select)?|take)$")
+_KEEPS = re.compile(r"self\.[\w.]+\s*=[^=]")  # what a later step may read
+_LEARNS = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION, Phase.OPTIMIZER)
 _SUMS: Final = "aten::sum"
 _MUCH_LARGER: Final = 8
 _MIN_ELEMENTS: Final = 1 << 20
@@ -52,7 +59,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         place = facts.place(int(run[0]))
         found.setdefault((place.file, place.function), []).append(run)
     least_ns = _MIN_FRACTION * facts.training.step_ns
-    candidates = (_candidate(facts, np.concatenate(runs)) for runs in found.values())
+    candidates = [_candidate(facts, np.concatenate(runs)) for runs in found.values()]
+    candidates += _few_read(facts)
     return [each for each in candidates if each is not None and each.est_saving_ns >= least_ns]
 
 
@@ -257,6 +265,76 @@ def _candidate(facts: Facts, forward: Ints) -> Candidate | None:
     )
 
 
+def _few_read(facts: Facts) -> Iterator[Candidate]:
+    """Yield the copies of whole tensors of which an op then reads few values."""
+    launches, found = facts.launches, dict[tuple[str | None, str | None], list[tuple[Ints, int]]]()
+    rows = np.flatnonzero(facts.in_steps(~launches.phase.where(*_LEARNS)))
+    rows = rows[np.lexsort((launches.start_ns[rows], launches.step.filled(-1)[rows]))]
+    is_reader = facts.of_op(lambda op: _READS_SOME.match(op) is not None)
+    is_copy = _copies(facts)
+    for at in np.flatnonzero(is_reader[rows]).tolist():
+        before = rows[max(at - _BEFORE, 0) : at]
+        copied = np.flatnonzero(is_copy[before] & (elements_of(facts)[before] >= _MIN_ELEMENTS))
+        if not len(copied) or is_copy[rows[at]]:
+            continue
+        first = last = at - len(before) + int(copied[-1])
+        place = facts.place(int(rows[last]))
+        while first and is_copy[rows[first - 1]] and _is_of(facts, int(rows[first - 1]), place):
+            first -= 1
+        own = rows[first : last + 1]
+        if _is_read_by(facts, own, rows[last + 1 :], int(rows[at])):
+            found.setdefault((place.file, place.function), []).append((own, int(rows[at])))
+    for each in found.values():
+        yield _of_copies(facts, np.concatenate([own for own, _ in each]), [row for _, row in each])
+
+
+def _copies(facts: Facts) -> Rows:
+    """Tell which launches copy a whole tensor to a new one that no object keeps."""
+    is_copy = facts.launches.scope.where(Scope.EAGER) & facts.of_op(
+        lambda op: _MOVES.match(op) is not None
+    )
+    return is_copy & facts.mainly(
+        lambda place: (
+            _COPIES.match(place.aten_op or "") is not None
+            and _KEEPS.match(place.code or "") is None
+        )
+    )
+
+
+def _is_of(facts: Facts, launch: int, place: Place) -> bool:
+    own = facts.place(launch)
+    return (own.file, own.function) == (place.file, place.function)
+
+
+def _is_read_by(facts: Facts, copies: Ints, after: Ints, reader: int) -> bool:
+    """Tell whether what runs after copies, in their step, took too little to read all of them."""
+    # Other copies at these lines are of another round
+    step, duration_ns = facts.launches.step.filled(-1), facts.launches.duration_ns
+    lines = {(place.file, place.line) for place in map(facts.place, copies.tolist())}
+    here = facts.mainly(lambda place: (place.file, place.line) in lines) & _copies(facts)
+    after = after[(step[after] == step[reader]) & ~here[after]]
+    return bool((duration_ns[after] * _SHORTER <= duration_ns[copies[-1]]).all())
+
+
+def _of_copies(facts: Facts, copies: Ints, readers: list[int]) -> Candidate:
+    reads = np.unique(np.array(readers, np.int64))
+    copied_ns = facts.median_per_step(copies, facts.critical_ns(copies))
+    read_ns = facts.median_per_step(reads, facts.launches.duration_ns[reads])
+    return Candidate(
+        summary="whole tensors are copied, of which few values are then read",
+        est_saving_ns=max(copied_ns - read_ns, 0),  # what chooses the values reads as many
+        confidence=Confidence.ESTIMATED,
+        remedy="read the values first, by an index into what is there, and convert or join these",
+        location=location_of(facts.place(facts.longest(copies))),
+        evidence=(
+            Figure("elements, about", int(elements_of(facts)[copies].max())),
+            *count_and_time(facts, copies),
+            Figure("reading them takes", read_ns, FigureUnit.NS),
+        ),
+        launches=copies,
+    )
+
+
 RULE = Rule(
     name="large_intermediate",
     title="Tensors far larger than their operands and their results",
@@ -268,19 +346,23 @@ RULE = Rule(
     "convolution before it is small if it took a sixteenth of the first of these kernels. It is "
     "broadcast where an operand just got another dimension, or where the line, by its text, reads "
     "nothing but what the function computed before it. In training the gradient is summed, because "
-    "an operand was broadcast. Together they take 3% of a step or more.",
+    "an operand was broadcast. Or lines of a function copy, convert or join whole "
+    "tensors (`masks.float()`), of which an op then reads some values (`grid_sample`, `gather`, "
+    "`x[index]`) in a sixteenth of the time, and nothing else until the backward takes longer than "
+    "that. Together they take 3% of a step or more.",
     because="All differences of pairs, a comparison with each class, or a cube of all triplets is "
     "written to memory and read again by each op, and so is its gradient, although operands and "
     "result are small.",
     remedy="An algorithm without it: `torch.cdist` or a matrix product for distances, a product "
     "with a mask for masked sums, `sort` and `searchsorted` for the nearest of many, "
-    "`scatter_add` or `bincount` for a one-hot that is summed. Or `torch.compile` of the function, "
-    "whose kernel keeps the tensor in registers; or parts of it in a loop, where memory is short.",
+    "`scatter_add` or `bincount` for a one-hot that is summed, an index into what is there "
+    "before a conversion. Or `torch.compile` of the function, whose kernel keeps the tensor in "
+    "registers; or parts of it in a loop, where memory is short.",
     saving="Time on the critical path of the kernels that write or read it, with their backward, "
     "less half of one pass over it forward and half of one backward: a fused loop still computes "
-    "all elements, but writes none. "
-    "A recording does not tell when an operand was made longer ago than eight launches before the "
-    "function: an input of the step that is as large is not seen.",
+    "all elements, but writes none. Of copies of which few values are read, their time less what "
+    "reading them takes. A recording does not tell when an operand was made longer ago than eight "
+    "launches before the function: an input of the step that is as large is not seen.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.BROAD,
