@@ -50,6 +50,7 @@ MIN_UNPROFILED_STEPS: Final = 3
 MAX_SLOWDOWN: Final = 3.0
 # The same where none of ``Slowed`` says less. Of 32 steps that wait for the CPU one needs 3.6
 _MOST_SLOWDOWN: Final = 4.0
+_ALIKE: Final = 1.01  # replays of one step
 _NEAR = 1.05  # steps differ from each other by as much
 FILLED: Final = 0.9  # of a step; a device that is busy for more waits for the CPU now and then
 _OUTLIER_RATIO = 2  # a step above this multiple of the median is an outlier
@@ -568,6 +569,8 @@ def _slowed(replay: Replay, step_ns: int) -> float | None:
     if slowdown is not None or least_ns > (1 + MAX_REPLAY_ERROR) * step_ns:
         return slowdown
     # Where only the CPU's waits count, the steps before do not tell its speed: an estimate does.
-    # Else they do: it is as fast as the fastest that is known.
+    # Else they do: it is as fast as the fastest that is known, if that makes the replay shorter.
     tells = replay.step_ns(PROFILING_SLOWDOWN) > (1 + MAX_REPLAY_ERROR) * least_ns
+    if tells and replay.step_ns(SLOWDOWN_IF_FILLED) <= _ALIKE * least_ns:
+        return SLOWDOWN_IF_FILLED
     return _MOST_SLOWDOWN if tells else PROFILING_SLOWDOWN

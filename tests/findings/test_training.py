@@ -78,6 +78,12 @@ def test_a_cpu_that_was_slowed_by_more_than_is_known_is_as_quick_as_is_known() -
     assert on_device(steps(1), 210, 210, 210).slowdown == 1.45  # no replay is near that
 
 
+def test_a_device_that_fills_a_step_does_not_tell_how_much_quicker_the_cpu_is() -> None:
+    # Twice as quick it takes no longer than four times as quick: the device needs 600 us
+    found = on_device(steps(6), 595, 595, 595)
+    assert (found.is_device_bound, found.slowdown, found.cpu_ns) == (True, 2.0, 500 * US)
+
+
 def test_few_steps_and_steps_unlike_the_recorded_ones_tell_nothing() -> None:
     estimate = training(steps(2))
     assert not estimate.is_known
