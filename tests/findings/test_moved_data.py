@@ -260,6 +260,33 @@ def in_parts(analysis: Analysis, *ops: str) -> Analysis:
     return replace(analysis, launches=replace(analysis.launches, op_event=op))
 
 
+def contracted(*, reader: str = "einsum", op: str = "mul") -> Analysis:
+    """Steps that write out outer products, and then sum them up by a product."""
+    steps = Steps()
+    copies = STRIDED.replace("impl", "impl_nocast")
+    for _ in range(STEPS):
+        for _ in range(8):
+            steps.launch("mm", Phase.FORWARD, GEMM, 10)
+        with steps.within("aten::einsum"):
+            with steps.within("aten::unsqueeze"):
+                pass
+            steps.launch(op, Phase.FORWARD, STRIDED, grid=LARGE, block=[128, 1, 1])
+        with steps.within(f"aten::{reader}"):
+            steps.launch("copy_", Phase.FORWARD, copies, 500, grid=LARGE, block=[128, 1, 1])
+            steps.launch("bmm", Phase.FORWARD, GEMM, 50)
+        steps.launch("sqrt", Phase.FORWARD, us=5, grid=SMALL, block=[128, 1, 1])
+        steps.end_step()
+    places = {"mm": at(2, "mm"), "sqrt": at(5, "sqrt"), "einsum": at(3, "einsum", function="f")}
+    return steps.analysis(**places | {reader: at(3, reader, function="f")})
+
+
+def test_outer_products_that_a_product_sums_up_are_a_large_intermediate():
+    found = only(large_intermediate.RULE, contracted())
+    assert found.est_saving_ns == pytest.approx((300 + 500 + 50 - 150) * US, rel=0.01)
+    assert is_silent(large_intermediate.RULE, contracted(reader="linear"))
+    assert is_silent(large_intermediate.RULE, contracted(op="exp"))
+
+
 def test_what_is_larger_than_all_that_it_reads_is_broadcast_and_may_run_in_parts():
     found = only(large_intermediate.RULE, counted("both = found & wanted"))
     assert found.evidence[0].value == 2 * LARGE[0] * 128 * 4

@@ -27,6 +27,10 @@ _FOUR_EACH = re.compile(r"\b(?:vectorized|unrolled)_elementwise_kernel<")  # or 
 _BROADCASTS = re.compile(r"aten::(unsqueeze|expand|expand_as|broadcast_to)$")
 _REPEATS = re.compile(r"aten::(repeat|tile|repeat_interleave|expand)$")
 _REDUCES = re.compile(r"aten::(sum|mean|amax|amin|max|min|any|all|prod|argmax|argmin|\w*norm)$")
+# A product of tensors of pairs sums them up, in whatever order it is multiplied out
+_CONTRACTS = re.compile(r"aten::b?mm$")
+_MULTIPLIES = re.compile(r"aten::(mul|copy_)$")
+_OF_PRODUCTS: Final = frozenset({"aten::einsum", "aten::matmul"})
 # Kernels whose elements are unknown; between others that take as long they pass over the same
 _PASSES = re.compile(r"aten::(copy_|_fft_[rc]2[rc])$")
 # Ops that copy, choose from or join whole tensors, and what such ops launch
@@ -180,6 +184,8 @@ def _run(facts: Facts, own: Ints, large: Ints, around: tuple[Ints, Ints]) -> Ite
     before, after = around
     ops = [facts.innermost_op(row) for row in own[large[0] :].tolist()]
     reductions = [at for at, op in enumerate(ops) if _reduces(op)]
+    if all(_MULTIPLIES.match(facts.innermost_op(row)) for row in own[large].tolist()):
+        reductions += _contractions(facts, own[large[0] :])
     if int(large[-1] - large[0]) + 1 not in reductions:
         return
     if not _broadcasts(facts, first, before) and not _is_of_small(facts, first, own[: large[0]]):
@@ -200,6 +206,14 @@ def _run(facts: Facts, own: Ints, large: Ints, around: tuple[Ints, Ints]) -> Ite
         yield np.unique(np.concatenate([own[large], passes, reads]))
 
 
+def _contractions(facts: Facts, launches: Ints) -> list[int]:
+    """Return which of these launches are products that ``einsum`` or ``matmul`` makes."""
+    is_own = facts.of_op(lambda op: _CONTRACTS.match(op) is not None)
+    is_own &= facts.mainly(lambda place: place.aten_op in _OF_PRODUCTS)
+    at: list[int] = np.flatnonzero(is_own[launches]).tolist()
+    return at
+
+
 def _reduces(op: str) -> bool:
     return _REDUCES.match(op) is not None
 
@@ -212,11 +226,12 @@ def _broadcasts(facts: Facts, launch: int, before: Ints) -> bool:
     own, *others = facts.called_ops(np.append(launch, before)).tolist()
     if own < 0:
         return False
-    # An op may copy an operand first: views are made before it is called
+    # An op may copy an operand first: views are made before it is called, or by it (einsum)
+    until_ns = int(events.start_ns[facts.launches.op_event.filled(own)[launch]])
     previous = [each for each in others if each not in (own, -1)]
     since_ns = int(events.start_ns[previous[-1]]) if previous else 0
     views = flag_rows(events.name, lambda name: _BROADCASTS.match(name) is not None)
-    views &= (events.thread == events.thread[own]) & (events.start_ns < events.start_ns[own])
+    views &= (events.thread == events.thread[own]) & (events.start_ns < until_ns)
     return bool((views & (events.start_ns > since_ns)).any())
 
 
@@ -248,7 +263,7 @@ def _candidate(facts: Facts, forward: Ints) -> Candidate | None:
     launches = np.union1d(forward, behind)
     spent_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     # Fused, one loop forward and one backward compute all elements, and write none
-    kept_ns = int(times_ns[counts[forward] > 0].min()) * (2 if len(behind) else 1) // 2
+    kept_ns = _shortest_ns(facts, forward[counts[forward] > 0]) * (2 if len(behind) else 1) // 2
     return Candidate(
         summary="a tensor far larger than its operands is made by broadcasting, to be reduced",
         est_saving_ns=max(spent_ns - kept_ns, 0),
@@ -263,6 +278,14 @@ def _candidate(facts: Facts, forward: Ints) -> Candidate | None:
         ),
         launches=launches,
     )
+
+
+def _shortest_ns(facts: Facts, launches: Ints) -> int:
+    """Return what the op that takes least takes in a step: each op of a line in all its calls."""
+    key = np.stack([facts.main_place[launches], facts.launches.name.codes[launches]])
+    each, at = np.unique(key, axis=1, return_inverse=True)
+    own = (launches[at.ravel() == number] for number in range(each.shape[1]))
+    return min(facts.median_per_step(rows, facts.launches.duration_ns[rows]) for rows in own)
 
 
 def _few_read(facts: Facts) -> Iterator[Candidate]:
@@ -345,19 +368,20 @@ RULE = Rule(
     "between them that take half as long or more are of the same tensor. A product or a "
     "convolution before it is small if it took a sixteenth of the first of these kernels. It is "
     "broadcast where an operand just got another dimension, or where the line, by its text, reads "
-    "nothing but what the function computed before it. In training the gradient is summed, because "
-    "an operand was broadcast. Or lines of a function copy, convert or join whole "
-    "tensors (`masks.float()`), of which an op then reads some values (`grid_sample`, `gather`, "
-    "`x[index]`) in a sixteenth of the time, and nothing else until the backward takes longer than "
-    "that. Together they take 3% of a step or more.",
+    "nothing but what the function computed before it. A product by `einsum` or `matmul` reduces "
+    "what was only multiplied before. In training the gradient is summed, because an operand was "
+    "broadcast. Or lines of a function copy, convert or join whole tensors (`masks.float()`), of "
+    "which an op then reads some values (`grid_sample`, `gather`, `x[index]`) in a sixteenth of "
+    "the time, and nothing else until the backward takes longer than that. Together they take 3% "
+    "of a step or more.",
     because="All differences of pairs, a comparison with each class, or a cube of all triplets is "
     "written to memory and read again by each op, and so is its gradient, although operands and "
     "result are small.",
     remedy="An algorithm without it: `torch.cdist` or a matrix product for distances, a product "
-    "with a mask for masked sums, `sort` and `searchsorted` for the nearest of many, "
-    "`scatter_add` or `bincount` for a one-hot that is summed, an index into what is there "
-    "before a conversion. Or `torch.compile` of the function, whose kernel keeps the tensor in "
-    "registers; or parts of it in a loop, where memory is short.",
+    "with a mask for masked sums, one `einsum` for outer products that are summed, `sort` and "
+    "`searchsorted` for the nearest of many, `scatter_add` or `bincount` for a one-hot that is "
+    "summed, an index into what is there before a conversion. Or `torch.compile` of the function, "
+    "whose kernel keeps the tensor in registers; or parts of it in a loop, where memory is short.",
     saving="Time on the critical path of the kernels that write or read it, with their backward, "
     "less half of one pass over it forward and half of one backward: a fused loop still computes "
     "all elements, but writes none. Of copies of which few values are read, their time less what "
