@@ -60,6 +60,7 @@ def test_caches_that_are_reordered_whole_are_moved_data():
         ("cat", "both = torch.cat((left, right), 1)", "mul", "next op reads", ""),
         ("matmul", "y = self.weight @ x[..., None]", "bmm", "operand", "copy_"),
         ("reshape", "k = k[:, None].expand(b, 4, n, d).reshape(b, -1)", "bmm", "repeated", "copy_"),
+        ("contiguous", "k = F.pad(k, p).unfold(1, n, 1).contiguous()", "mm", "repeated", "copy_"),
         ("cat", "self.queue = torch.cat((new, self.queue[8:]))", "bmm", "grows", ""),
         ("repeat_interleave", "k = heads.repeat_interleave(4, 1)", "bmm", "repeated", "copy_"),
         ("roll", "shifted = torch.roll(x, (1, 1), (1, 2))", "add", "next op reads", ""),
@@ -78,6 +79,7 @@ def test_what_runs_next_or_the_line_itself_tells_why(
         moved("index", "own = x[order]", "mm"),
         moved("reshape", "y = y.transpose(1, 2).reshape(b, n, -1)", "mul", inner="copy_"),
         moved("clone", "y = x.clone()", "mul_"),
+        moved("contiguous", "x = F.unfold(x, 3).contiguous()", "mm", inner="copy_"),
         moved("cat", "y = torch.cat((a, b))", *["mm"] * 60, count=1),
         moved("index_select", "own = x.index_select(0, rows)"),
         moved("index_select", "x = x + y.index_select(0, rows)"),
@@ -87,6 +89,7 @@ def test_what_runs_next_or_the_line_itself_tells_why(
         "sorted_rows",
         "other_sizes",
         "written_in_place",
+        "patches",
         "little",
         "no_reader",
         "rows_that_are_added",
@@ -94,6 +97,25 @@ def test_what_runs_next_or_the_line_itself_tells_why(
 )
 def test_what_may_be_needed_is_not_reported(analysis: Analysis):
     assert is_silent(moved_data.RULE, analysis)
+
+
+def test_the_gradient_of_windows_counts_with_their_copy():
+    steps = Steps()
+    for _ in range(STEPS):
+        with steps.within("aten::pad"):
+            steps.launch("copy_", Phase.FORWARD, us=10)
+        with steps.within("aten::contiguous"):
+            steps.launch("copy_", Phase.FORWARD)
+        steps.launch("mm", Phase.FORWARD)
+        steps.launch("unfold_backward", Phase.BACKWARD)
+        steps.end_step()
+    code = "k = F.pad(k, sides).unfold(1, n, 1).contiguous()"
+    own = {op: at(3, op, code=code) for op in ("pad", "contiguous")}
+    back = at(3, "unfold_backward", Phase.BACKWARD, code=code)
+    found = only(moved_data.RULE, steps.analysis(**own, unfold_backward=back))
+    # The longest copy of the line tells why, not the first
+    assert ("repeated" in found.summary, found.location.line) == (True, 3)
+    assert found.est_saving_ns == pytest.approx((10 + 300 + 300) * US, rel=0.01)
 
 
 def test_a_special_rule_has_a_line_first_and_the_most_general_one_gets_the_rest():

@@ -199,14 +199,12 @@ def test_a_learned_bias_and_dropout_with_a_mask_are_judged_by_their_own_kernels(
     assert parts[2] < 0.15
 
 
-def with_bias(softmax: str, of_dtype: str = "c10::BFloat16") -> Analysis:
+def with_bias(softmax: str, product: str = "bmm_c10::BFloat16") -> Analysis:
     """A step whose attention has a learned bias, for 256 tokens or fewer."""
     script = Script()
     ops = ("bmm", "add", "_softmax", "bmm", "baddbmm", "_softmax_backward_data", "sum", "baddbmm")
     for op in ops:
-        script.launch(
-            softmax if "softmax" in op else f"{op}_{of_dtype}", 300 * US, op=f"aten::{op}"
-        )
+        script.launch(softmax if "softmax" in op else product, 300 * US, op=f"aten::{op}")
     script.wait()
     script.end_step()
     places = dict.fromkeys(("bmm", "add", "_softmax"), FORWARD | {"code": "y"})
@@ -230,6 +228,12 @@ def test_ops_of_a_model_run_in_its_dtype_and_are_held_against_rows_of_such_ops()
         # Without that, torch takes none of its fused kernels: 39 ms in place of 22
         assert ".contiguous()" in found.remedy
     assert 0.3 < parts["autocast"] < parts["written"] < 0.9
+
+
+def test_queries_that_have_keys_of_their_own_are_left_alone() -> None:
+    softmax = "void softmax_warp_forward<float, float, float, 8>"
+    rows = "internal::gemvx::kernel<int, int, __nv_bfloat16>"
+    assert is_silent(unfused_attention.RULE, with_bias(softmax, rows))
 
 
 def test_a_masked_softmax_of_known_length_is_judged_by_the_causal_kernel_of_that_length() -> None:

@@ -50,13 +50,15 @@ _MOVING: Final = frozenset(
 )
 # The sum of a repeated tensor's gradients remains, where it is broadcast
 _RETURNING: Final = _MOVING | {"aten::fill_", "aten::zero_"}
+_OF_WINDOWS = "aten::unfold_backward"
 _POINTWISE = re.compile(
     r"aten::(add|r?sub|mul|div|pow|where|eq|ne|lt|le|gt|ge|maximum|minimum|clamp\w*|masked_fill|"
     r"exp|log|sqrt|rsqrt|abs|neg|sin|cos|tanh|sigmoid|relu|gelu|silu|square|lerp|addcmul|"
     r"__\w+__|logical_\w+|bitwise_\w+|sum|mean|amax|amin|max|min|any|all|"
     r"(native_)?(layer|group)_norm|_?(log_)?softmax)_?$"
 )
-_EXPANDS = re.compile(r"\.(expand|expand_as|broadcast_to|repeat)\(")
+# Windows that overlap have each value as often as they cover it
+_EXPANDS = re.compile(r"(?<!\bF)(?<!functional)\.(expand|expand_as|broadcast_to|repeat|unfold)\(")
 _WHOLE: Final = frozenset({"aten::roll", "aten::flip"})  # they have as many values as they read
 _RESHAPES: Final = frozenset({"aten::reshape", "aten::flatten"})
 _KEEPS = re.compile(r"self\.[\w.]+\s*=[^=]")
@@ -172,7 +174,7 @@ def _candidates(facts: Facts, rows: Ints) -> Iterator[Candidate]:
         if facts.median_per_step(own, facts.launches.duration_ns[own]) < least_ns / 2:
             continue
         reader = _reader(facts, own)
-        reason = _reason(facts.place(int(own[0])), facts.launches_per_step(own), reader)
+        reason = _reason(facts.place(facts.longest(own)), facts.launches_per_step(own), reader)
         if reason is None:
             continue
         candidate = _candidate(facts, own, reason, reader)
@@ -263,6 +265,10 @@ def _candidate(facts: Facts, moves: Ints, reason: _Reason, reader: str) -> Candi
     launches = every[facts.of_op(_RETURNING.__contains__)[every]]
     if _KIND[place.aten_op or ""] == _ORDER:
         launches = moves  # gradients are added by index wherever rows are read
+    if reason is _REPEATS:  # the gradient of windows, which are views before they are copied
+        here = facts.mainly(lambda each: (each.file, each.line) == (place.file, place.line))
+        windows = facts.in_steps(here & facts.of_op(_OF_WINDOWS.__eq__))
+        launches = np.union1d(launches, np.flatnonzero(windows))
     time_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     return Candidate(
         summary=reason.summary,
@@ -283,15 +289,14 @@ RULE = Rule(
     name="moved_data",
     title="Lines that only move data",
     means="An eager line joins tensors (`cat`, `stack`, `pad`), puts them into another order "
-    "(`index_select`, `gather`, `x[index]`, `flip`, `roll`), repeats them or copies them (`clone`, "
-    "`contiguous`), for 3% of a step or more, and no more special rule says it. It is reported "
-    "where something tells that it need not: the line assigns what it makes of the same names, "
-    "several times a step (a cache that grows or is reordered); what runs next of a join is a "
-    "matrix product; a tensor is repeated, or copied by `matmul` itself to multiply it; or what "
-    "runs next of a join or copy is pointwise or a reduction, which could read the parts where "
-    "they are. Or the "
-    "backward of several `x[..., i]` of one tensor fills a tensor of its size with zeros for each, "
-    "and adds these.",
+    "(`index_select`, `gather`, `x[index]`, `flip`, `roll`), repeats them or copies them "
+    "(`clone`, `contiguous`), for 3% of a step or more, and no more special rule says it. It is "
+    "reported where something tells that it need not: the line assigns what it makes of the same "
+    "names, several times a step (a cache that grows or is reordered); what runs next of a join "
+    "is a matrix product; a tensor is repeated, as overlapping windows of `x.unfold` are, or "
+    "copied by `matmul` itself to multiply it; or what runs next of a join or copy is pointwise "
+    "or a reduction, which could read the parts where they are. Or the backward of several "
+    "`x[..., i]` of one tensor fills a tensor of its size with zeros for each, and adds these.",
     because="Such an op computes nothing. It reads all of a tensor, writes it elsewhere, and the "
     "next op reads it once more. The gradient of a part of a tensor is as large as all of it.",
     remedy="Of a cache, one buffer of the full length that is written in place; the indices "

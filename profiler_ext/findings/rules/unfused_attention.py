@@ -19,6 +19,7 @@ _KERNEL = "attention"
 _PRODUCT = re.compile(r"\b(?:badd)?bmm\b")
 _PROJECTION = re.compile(r"\b(?:add)?mm\b")  # products with a weight may be at the same line
 _ANY_PRODUCT = re.compile(r"\b(?:(?:badd)?bmm|(?:add)?mm|\w*convolution\w*)\b")
+_OF_ROWS = re.compile(r"gemv|\bdot_kernel")
 _SOFTMAX = re.compile(r"\b_(?:safe_)?softmax(?:_backward_data)?\b")
 # What code that writes attention out does between its products, but no addition: it is also that of
 # a residual
@@ -86,7 +87,7 @@ def _written_out(facts: Facts) -> Iterator[Candidate]:
             continue
         if not _takes_scores(facts, launches, near):
             continue
-        if _is_whole(facts, launches) and _is_whole(facts, near):
+        if _is_whole(facts, launches) and _is_whole(facts, near) and not _is_of_rows(facts, near):
             own = _attention(facts, launches, near)
             counted.update(own.tolist())
             yield _candidate(facts, own, _WRITTEN)
@@ -118,6 +119,18 @@ def _takes_scores(facts: Facts, softmaxes: events.Ints, products: events.Ints) -
     before = np.searchsorted(rank[every], rank[forward]) - 1
     is_scored = (before >= 0) & np.isin(every[np.maximum(before, 0)], products)
     return 2 * int(is_scored.sum()) > len(forward)
+
+
+def _is_of_rows(facts: Facts, products: events.Ints) -> bool:
+    """Tell whether training multiplies a row by each matrix: each query has keys of its own.
+
+    Kernels of attention read keys that many queries share.
+    """
+    is_forward = facts.mainly(lambda place: place.phase == vocabulary.Phase.FORWARD)
+    is_of_row = facts.named(lambda name: _OF_ROWS.search(name) is not None)
+    forward = products[is_forward[products]]
+    took_ns = facts.launches.duration_ns[forward]
+    return _learns(facts) and 2 * int(took_ns[is_of_row[forward]].sum()) > int(took_ns.sum())
 
 
 def _ranks(facts: Facts) -> events.Ints:
@@ -260,9 +273,10 @@ RULE = Rule(
     name="unfused_attention",
     title="Attention in several kernels",
     means="A call of `scaled_dot_product_attention`, or a softmax between batched products of the "
-    "same module, runs in forward and backward as products and a softmax, whose results go through "
-    "memory, and which are on the critical path. A softmax of what a layer returns, as that of a "
-    "router, is none.",
+    "same module, runs in forward and backward as products and a softmax, whose results go "
+    "through memory, and which are on the critical path. A softmax of what a layer returns, as "
+    "that of a router, is none, nor is training with products of single rows, where each query "
+    "has keys of its own.",
     because="Torch has kernels that compute all of it at once, but uses none of them if the mask, "
     "the dtype, the strides or a setting forbid it; bfloat16 is then computed in float32. Torch "
     "does not warn, also if only the compiled model gets a mask. `nn.MultiheadAttention` returns "
