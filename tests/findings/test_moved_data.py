@@ -325,6 +325,7 @@ class Picked:
     sample_us: int = 10
     loss_us: int = 10
     code: str = "return sample(masks.float(), points)"
+    indexes: bool = False
 
     def analysis(self) -> Analysis:
         steps = Steps()
@@ -333,7 +334,8 @@ class Picked:
             with steps.within("aten::to"):
                 steps.launch("copy_", Phase.OTHER, grid=LARGE, block=[128, 1, 1])
             steps.launch("mul", Phase.OTHER, us=5, grid=SMALL, block=[128, 1, 1])
-            steps.launch("grid_sampler_2d", Phase.OTHER, "grid_sampler_2d_kernel", self.sample_us)
+            reader = "index" if self.indexes else "grid_sampler_2d"
+            steps.launch(reader, Phase.OTHER, GATHERS, self.sample_us)
             steps.launch("log_sigmoid", Phase.FORWARD, us=self.loss_us)
             steps.launch("mm_backward", Phase.BACKWARD)
             steps.end_step()
@@ -341,10 +343,13 @@ class Picked:
         places = {name: at(line, name) for name, line in lines.items()}
         places["cat"] = at(3, "cat", function="f")
         places["to"] = at(4, "to", function="f", code=self.code)
+        places["index"] = at(4, "index", function="f", code=self.code)
         return steps.analysis(**places, mm_backward=at(2, "linear", Phase.BACKWARD))
 
 
 def test_copies_of_whole_tensors_of_which_few_values_are_read():
+    by_index = Picked(code="return masks.float()[at]", indexes=True)
+    assert only(large_intermediate.RULE, by_index.analysis()).location.line == 4
     found = only(large_intermediate.RULE, Picked().analysis())
     assert found.est_saving_ns == pytest.approx((100 + 300 - 10) * US, rel=0.01)
     assert (found.location.line, "few values" in found.summary) == (4, True)
@@ -352,8 +357,13 @@ def test_copies_of_whole_tensors_of_which_few_values_are_read():
 
 @pytest.mark.parametrize(
     "picked",
-    [Picked(sample_us=100), Picked(loss_us=100), Picked(code="self.masks = masks.float()")],
-    ids=["many_are_read", "another_may_read_them", "an_object_keeps_them"],
+    [
+        Picked(100),
+        Picked(100, indexes=True),
+        Picked(loss_us=100),
+        Picked(code="self.masks = masks.float()"),
+    ],
+    ids=["many_are_read", "many_by_index", "another_may_read_them", "an_object_keeps_them"],
 )
 def test_copies_that_may_be_read_whole_are_needed(picked: Picked):
     assert is_silent(large_intermediate.RULE, picked.analysis())

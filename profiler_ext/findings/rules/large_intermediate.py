@@ -298,7 +298,7 @@ def _few_read(facts: Facts) -> Iterator[Candidate]:
     for at in np.flatnonzero(is_reader[rows]).tolist():
         before = rows[max(at - _BEFORE, 0) : at]
         copied = np.flatnonzero(is_copy[before] & (elements_of(facts)[before] >= _MIN_ELEMENTS))
-        if not len(copied) or is_copy[rows[at]]:
+        if not len(copied):
             continue
         first = last = at - len(before) + int(copied[-1])
         place = facts.place(int(rows[last]))
@@ -331,10 +331,11 @@ def _is_of(facts: Facts, launch: int, place: Place) -> bool:
 
 def _is_read_by(facts: Facts, copies: Ints, after: Ints, reader: int) -> bool:
     """Tell whether what runs after copies, in their step, took too little to read all of them."""
-    # Other copies at these lines are of another round
+    # Other copies at these lines are of another round, unless one is the reader
     step, duration_ns = facts.launches.step.filled(-1), facts.launches.duration_ns
     lines = {(place.file, place.line) for place in map(facts.place, copies.tolist())}
     here = facts.mainly(lambda place: (place.file, place.line) in lines) & _copies(facts)
+    here[reader] = False
     after = after[(step[after] == step[reader]) & ~here[after]]
     return bool((duration_ns[after] * _SHORTER <= duration_ns[copies[-1]]).all())
 
