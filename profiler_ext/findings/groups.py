@@ -114,18 +114,30 @@ def saved_by_graphs_ns(facts: Facts, replayed: Replayed) -> int | None:
     if facts.replay is None or replayed.left is None:
         return None
     launches, pace = facts.launches, facts.pace
-    order = np.argsort(pace.enqueued_ns, kind="stable")
-    is_own = ~launches.phase.where(Phase.OPTIMIZER)[order] & ~pace.replayed[order]
-    # The first launch of each graph keeps the way to it, the others what a node of a graph costs
-    is_backward = launches.phase.where(*_IN_BACKWARD)[order]
-    is_in = is_own[1:] & is_own[:-1] & (is_backward[1:] == is_backward[:-1])
-    cpu, since_ns = np.ones(len(launches)), np.diff(pace.enqueued_ns[order])[is_in]
-    cpu[order[1:][is_in]] = np.minimum(_NODE_NS / np.maximum(since_ns, 1), 1)
+    own = np.flatnonzero(~launches.phase.where(Phase.OPTIMIZER) & ~pace.replayed)
+    cpu = np.ones(len(launches))
+    cpu[own] = nodes_kept(facts, own)
     with_graphs = replayed.left.joined(Remedied(cpu, np.ones(len(launches))))
     before, after = (
         _step_ns(facts, facts.replay, each)[0] for each in (replayed.left, with_graphs)
     )
     return max(before - after, 0)
+
+
+def nodes_kept(facts: Facts, launches: Ints) -> Floats:
+    """Return the part of the CPU's time before each launch that is left in CUDA graphs of them.
+
+    The first launch of a graph keeps the way to it, the others what a node of a graph costs. The
+    forward and the backward have graphs of their own.
+    """
+    table, enqueued_ns = facts.launches, facts.pace.enqueued_ns
+    order = np.argsort(enqueued_ns, kind="stable")
+    is_own = np.isin(order, launches)
+    is_backward = table.phase.where(*_IN_BACKWARD)[order]
+    is_in = is_own[1:] & is_own[:-1] & (is_backward[1:] == is_backward[:-1])
+    kept, since_ns = np.ones(len(table)), np.diff(enqueued_ns[order])[is_in]
+    kept[order[1:][is_in]] = np.minimum(_NODE_NS / np.maximum(since_ns, 1), 1)
+    return kept[launches]
 
 
 def _step_ns(facts: Facts, replay: Replay, remedied: Remedied) -> tuple[int, int]:

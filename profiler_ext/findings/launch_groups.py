@@ -74,6 +74,7 @@ from profiler_ext.findings.loops_of_lines import (
     loops_of,
     repeated,
 )
+from profiler_ext.findings.recurrences import apart, in_turn
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.findings.waiting import (
     copies_to_host,
@@ -204,14 +205,18 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     eager = np.flatnonzero(is_eager)
     yield from _optimizer(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OPTIMIZER)))
     is_other = is_eager & launches.phase.where(Phase.OTHER)
-    loops = [*_tensor_loops(facts, np.flatnonzero(is_other)), *_rows_of_autograd(facts, eager)]
+    loops = [
+        *_tensor_loops(facts, np.flatnonzero(is_other), eager),
+        *_rows_of_autograd(facts, eager),
+    ]
     in_model: list[LaunchGroup] = []
     if _is_compiled(facts):
         in_model += _next_to_compiled(facts, eager)
         loops += _compiled_loops(facts)
     else:
         loops += (*_call_loops(facts, eager, eager), *_module_loops(facts, eager))
-    in_model += _one_for_each_line(facts, _with_rounds(facts, loops), copies_whole(facts, eager))
+    for loop in _one_for_each_line(facts, _with_rounds(facts, loops), copies_whole(facts, eager)):
+        in_model += apart(facts, loop)
     in_model += (*_looping_ops(facts, eager), *picks_by_masks(facts, eager))
     yield from in_model
     yield from constants(facts, eager)
@@ -311,14 +316,27 @@ def _parameter_groups(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         yield LaunchGroup(Kind.OPTIMIZER, busiest(facts, own), own, count, *kept, what=GROUPS)
 
 
-def _tensor_loops(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
+def _tensor_loops(facts: Facts, launches: Ints, eager: Ints) -> Iterator[LaunchGroup]:
     """Yield the launches of each function whose lines launch the same for many tensors."""
     for own in _by_function(facts, launches):
         if facts.launches_per_step(own) >= _MIN_TENSORS:
             count = usual_count(facts, own)
             if count >= _MIN_TENSORS and _is_dense(facts, own, count):
-                merged = busy_merged(facts, own, in_turn=_is_in_turn(facts, own))
-                yield LaunchGroup(Kind.TENSORS, busiest(facts, own), own, count, 0.1, merged)
+                where, own = busiest(facts, own), _with_backward(facts, own, eager)
+                merged = _merged_rounds(facts, own, count)
+                yield LaunchGroup(Kind.TENSORS, where, own, count, 0.1, merged)
+
+
+def _with_backward(facts: Facts, launches: Ints, eager: Ints) -> Ints:
+    """Return launches with those of their backward, and of that of views at their lines.
+
+    Autograd may differentiate what no module's forward calls, too.
+    """
+    calls, places = np.unique(facts.called_ops(launches)), np.unique(facts.main_place[launches])
+    lines = {line_of(facts.analysis.places[at]) for at in places[places >= 0].tolist()}
+    behind = eager[~facts.launches.phase.where(*OUTSIDE_BACKWARD, Phase.OPTIMIZER)[eager]]
+    behind = behind[placed(facts, behind, partial(_is_at, lines))]
+    return np.unique([*launches, *behind, *backward_of(facts, calls[calls >= 0], eager)])
 
 
 def _rows_of_autograd(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
@@ -420,8 +438,8 @@ def _one_for_each_line(
         lines.setdefault((each.location.file, each.location.line), []).append(each)
     for own in lines.values():
         rows = np.concatenate([each.launches for each in own])
-        calls = facts.called_ops(rows[facts.launches.phase.where(Phase.FORWARD)[rows]])
-        behind = np.setdiff1d(backward_of(facts, np.unique(calls[calls >= 0]), copying), rows)
+        calls = facts.called_ops(rows[facts.launches.phase.where(*OUTSIDE_BACKWARD)[rows]])
+        behind = backward_of(facts, np.unique(calls[calls >= 0]), copying)
         if len(own) == 1 and not len(behind):
             yield own[0]
             continue
@@ -466,7 +484,8 @@ def _merged_rounds(facts: Facts, launches: Ints, rounds: int) -> Floats:
 def _is_in_turn(facts: Facts, launches: Ints) -> bool:
     """Tell whether the text of a loop's lines, and of what calls them, may carry a result on."""
     functions: dict[tuple[str | None, str | None], dict[int, str]] = {}
-    for at in np.unique(facts.main_place[launches]).tolist():
+    of_launch = facts.main_place[launches]
+    for at in np.unique(of_launch[~in_turn(facts).is_free[of_launch] & (of_launch >= 0)]).tolist():
         place = facts.analysis.places[at]
         for each in (*place.stack, place):
             codes = functions.setdefault((each.file, each.function), {})

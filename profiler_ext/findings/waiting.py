@@ -58,11 +58,17 @@ def copies_back(facts: Facts, waits: Waits) -> Rows:
 
 def waits_after(facts: Facts, launches: Ints, rounds: int) -> Rows | None:
     """Flag the waits for values after these launches, if there is one in most of the rounds."""
-    if facts.replay is None:
-        return None
-    waits = facts.replay.waits
-    flags = waits.is_for_value & np.isin(waits.last_launch, launches)
+    flags = waits_at(facts, launches)
     return flags if 2 * flags.sum() > rounds * len(facts.analysis.steps) else None
+
+
+def waits_at(facts: Facts, launches: Ints) -> Rows:
+    """Flag the waits for values after these launches; there are none without a replay."""
+    if facts.replay is None:
+        return np.zeros(0, np.bool_)
+    waits = facts.replay.waits
+    flags: Rows = waits.is_for_value & np.isin(waits.last_launch, launches)
+    return flags
 
 
 def picks_by_masks(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:

@@ -452,6 +452,42 @@ def test_a_loop_that_writes_parts_of_a_tensor_has_the_gradients_that_it_copies()
     assert set(np.round(group.busy_kept, 4)) == {0.5, round(1 / 12, 4)}
 
 
+def picking() -> Analysis:
+    """Return steps in which a loop of no module picks columns, which the backward adds up."""
+    script, engine = Script(), "autograd::engine::evaluate_function: "
+    for step in range(_STEPS):
+        begin_ns = script.now_ns
+        for _ in range(20):
+            script.launch("void at::native::copy", 2 * US, op="aten::copied")
+        script.launch("void at::native::loss", 2 * US, op="aten::loss")
+        made = [each for each in script.marks if each.start_ns >= begin_ns]
+        ops = (each for each in made if each.name in ("aten::copied", "aten::loss"))
+        for number, each in enumerate(ops):
+            each.args["Sequence number"] = 21 * step + number
+        for at in range(20):
+            begin_ns = script.now_ns
+            script.launch("void at::native::clone_backward", 2 * US, op="aten::cloned")
+            span = CPU, begin_ns, script.now_ns - begin_ns
+            args = {"Sequence number": 21 * step + at, "Fwd thread id": 1}
+            script.marks.append(Mark(f"{engine}torch::autograd::CopySlices", "cpu_op", *span, args))
+            script.launch("void at::native::select_backward", 2 * US, op="aten::select_backward")
+        script.end_step()
+    picked = _LINE | {"code": "out[:, at] = x[:, labels[at]]", "phase": Phase.OTHER}
+    behind = {"select_backward": picked | {"phase": Phase.BACKWARD}}
+    made = _in_phases(placed(script.analysis(), copied=picked, cloned={"line": None}, **behind))
+    phase = np.where(made.launches.phase.where(Phase.FORWARD), 2, made.launches.phase.codes)
+    phases = Interned(phase.astype(np.int32), (Phase.FORWARD, Phase.BACKWARD, Phase.OTHER))
+    return replace(made, launches=replace(made.launches, phase=phases))
+
+
+def test_a_loop_over_tensors_counts_its_backward():
+    (group,) = launch_groups(facts_of(picking()))
+    assert (group.kind, group.count, group.location.line) == (Kind.TENSORS, 20, 7)
+    assert len(group.launches) == _STEPS * 60
+    # Of zeros around the gradient of a part one round is left, of other short kernels one half
+    assert set(np.round(group.busy_kept, 3)) == {0.05, 0.1, 0.5}
+
+
 def generators(runs: int, count: int) -> Analysis:
     """Return steps in which a line sums modules of one list, some at a time, after other code."""
     script = Script()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.launch_groups import candidates_of
+from profiler_ext.findings.recurrences import IN_TURN
 from profiler_ext.findings.rule import Candidate, Rule
 
 _FOREACH = (
@@ -19,16 +20,24 @@ _BATCHED = (
     "for nn.LSTMCell, one nn.Embedding with an offset for each feature); or "
     "torch.compile(mode='reduce-overhead') of the loop"
 )
+_IN_TURN = (
+    "torch.compile(mode='reduce-overhead') of the loop: CUDA graphs launch its rounds at once, "
+    "which still run one after the other; or an op that runs all of them (nn.LSTM, nn.GRU)"
+)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     def of_tensors(group: LaunchGroup) -> tuple[str, str]:
+        if group.what == IN_TURN:
+            return of_calls(group)
         launches = facts.launches_per_step(group.launches)
         over = f"a Python loop over {group.count:,} tensors ({launches:,} launches)"
         return over, _FOREACH
 
     def of_calls(group: LaunchGroup) -> tuple[str, str]:
         launches = facts.launches_per_step(group.launches)
+        if group.what == IN_TURN:
+            return f"a Python loop whose rounds need each other ({launches:,} launches)", _IN_TURN
         runs = f"a Python loop runs {group.count:,} times in a forward ({launches:,} launches)"
         return f"{runs}{_AND_WAITS if group.waits is not None else ''}", _BATCHED
 
@@ -52,14 +61,19 @@ RULE = Rule(
     "a module runs as often between them: its line is that of the function that calls them all. "
     "In a compiled graph, in which Dynamo has written all rounds of a loop one after the other, "
     "the products of a line tell how many there are; a loop whose rounds take the result of the "
-    "round before is none there. The backward of a loop in a forward counts, too, with that of "
-    "lines of views in it, which launch nothing else, and the whole gradients that autograd copies "
-    "for each part that is written.",
+    "round before is none there. The backward of a loop counts, too, with that of lines of views "
+    "in it, which launch nothing else, and the whole gradients that autograd copies for each part "
+    "that is written. Rounds need each other where, by the text of all lines that ran, one reads "
+    "what the round before made of what it read itself: `h = self.cell(x, h)`, `found[-1]`. A sum "
+    "over the rounds is no such thing, but for what reads it. They are a finding of their own if "
+    "nothing in them waits for the device, and the other launches of the loop are another.",
     because="Each op costs the CPU the same, however small its tensor. Loops over parameters "
     "(clipping, averages of weights, logged norms), experts, heads or time steps launch hundreds "
     "of kernels of a few microseconds.",
     remedy="Torch's `_foreach_*` ops take a list of tensors; `clip_grad_norm_` uses them. Stack "
-    "what a loop in a forward takes apart, so that one op does it all, or compile the loop.",
+    "what a loop in a forward takes apart, so that one op does it all, or compile the loop. Where "
+    "rounds need each other, take out of the loop what does not (a product on the inputs of all "
+    "rounds), and launch the rest by CUDA graphs: `torch.compile(mode='reduce-overhead')`.",
     saving="How much shorter the step would be in a replay in which a loop over tensors costs the "
     "CPU a tenth, and one in a forward what one of its rounds costs, waits for the device "
     "included, and what the CPU computes in it (`cpu_work`) not; half of the time of its kernels "
@@ -67,7 +81,9 @@ RULE = Rule(
     "as they have blocks for the device's multiprocessors, at least one round; all where the text "
     "of the lines, or of what calls them, may take the result of the round before. Of the "
     "gradients that each round adds to those of the round before, and of the zeros that it writes "
-    "around those of a part of a tensor, one round is left. Larger savings of other groups of "
+    "around those of a part of a tensor, one round is left. Where rounds need each other, each "
+    "launch but the first of a graph costs the CPU two microseconds, and the device what it did. "
+    "Larger savings of other groups of "
     "launches are replayed before it, so that no time is saved twice.",
     judge=_judge,
 )

@@ -1,0 +1,234 @@
+"""The loops of a program by the lines that ran: whose rounds need what the round before made."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import median_low
+from typing import Final
+
+import numpy as np
+
+from profiler_ext.findings.code_of_rounds import is_open, statement_text, statements_in_turn
+from profiler_ext.findings.facts import Facts, Rows
+from profiler_ext.findings.groups import Kind, LaunchGroup, busiest, nodes_kept
+from profiler_ext.findings.waiting import waits_after, waits_at
+from profiler_ext.records.events import Ints
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Position, PythonLines
+
+_LOOPS = re.compile(r"(?:async\s+)?(?:for|while)\b")
+IN_TURN: Final = "rounds that need each other"
+_MIN_ROUNDS = 2
+_MERGED = 0.5  # where less of the CPU's time goes, a loop is none to merge
+_NOWHERE = -1  # where no code of the program runs; between the positions of two threads, too
+_Key = tuple[tuple[Frame, ...], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """What the text of the loops around each place says; the last one is that of no place."""
+
+    rounds: Ints  # so many rounds run one after the other
+    is_free: Rows  # a loop is around it, and no round of any needs another
+
+
+def in_turn(facts: Facts) -> InTurn:
+    """Return which places of a session are in loops whose rounds need each other."""
+    return facts.analysis.derived.once("rounds in turn", lambda: _in_turn(facts))
+
+
+def _in_turn(facts: Facts) -> InTurn:
+    places, python = facts.analysis.places, facts.analysis.recording.python
+    rounds, is_free = np.ones(len(places) + 1, np.int64), np.zeros(len(places) + 1, np.bool_)
+    if python is None or not facts.analysis.steps:
+        return InTurn(rounds, is_free)
+    loops = list(_loops(python, len(facts.analysis.steps)))
+    known: dict[_Key, list[_Around]] = {}
+    for each in _positions_in(python, loops):
+        known.setdefault(each.key, []).append(each)
+    for at, place in enumerate(places):
+        if around := known.get((place.stack, place.module)):
+            rounds[at] = round(max(each.rounds for each in around))
+            is_free[at] = rounds[at] == 1 and all(each.is_known for each in around)
+    return InTurn(rounds, is_free)
+
+
+def apart(facts: Facts, loop: LaunchGroup) -> Iterator[LaunchGroup]:
+    """Yield what of a loop can be merged, and what only a CUDA graph can launch at once.
+
+    The launches of a round that needs the one before cannot be merged with those of others. A graph
+    holds no wait.
+    """
+    rounds = in_turn(facts).rounds[facts.main_place[loop.launches]]
+    rounds[facts.main_place[loop.launches] < 0] = rounds.max(initial=1)
+    kept = np.minimum(loop.cpu_kept * np.maximum(rounds, 1), 1.0)
+    kept = np.where(rounds > 1, np.maximum(kept, rounds / loop.count), kept)
+    is_free = (rounds <= 1) | (kept <= _MERGED)
+    if is_free.all() or loop.kind not in (Kind.CALLS, Kind.TENSORS):
+        yield loop
+        return
+    own, others = loop.launches[is_free], loop.launches[~is_free]
+    if facts.launches_per_step(own) >= loop.count:
+        yield replace(
+            loop,
+            location=busiest(facts, own),
+            launches=own,
+            cpu_kept=kept[is_free],
+            busy_kept=np.broadcast_to(loop.busy_kept, kept.shape)[is_free],
+            waits=waits_after(facts, own, loop.count),
+        )
+    if not waits_at(facts, others).any():
+        # Once the rest is merged, they follow each other
+        nodes = nodes_kept(facts, loop.launches)[~is_free]
+        yield replace(
+            loop, launches=others, cpu_kept=nodes, busy_kept=1.0, waits=None, what=IN_TURN
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    rounds: int  # of one call of its function
+    visits: dict[int, int]  # how often each position of its rounds was come to
+    in_turn: frozenset[int] | None  # those that need the round before; ``None`` where unknown
+
+
+def _loops(python: PythonLines, steps: int) -> Iterator[_Loop]:
+    """Yield the loops that run several rounds within a step."""
+    sequence = _sequence(python)
+    frames: dict[tuple[int | None, int | None], list[int]] = {}
+    for at, position in enumerate(python.positions):
+        if position.function is not None:
+            frames.setdefault((position.parent, position.function), []).append(at)
+    for own in frames.values():
+        headers = [at for at in own if _LOOPS.match(python.positions[at].code or "")]
+        if not headers:
+            continue
+        visited = sequence[np.isin(sequence, own)]
+        visited = visited[np.append(True, visited[1:] != visited[:-1])][: len(visited)]
+        for header in headers:
+            rounds = _rounds_of(visited, header, _calls(python, own))
+            if sum(map(len, rounds)) >= _MIN_ROUNDS * steps:
+                yield _loop(python.positions, header, rounds)
+
+
+def _calls(python: PythonLines, frame: Sequence[int]) -> Ints:
+    """Return the positions with which a call of a function begins."""
+    return np.array([at for at in frame if not python.positions[at].line], np.int64)
+
+
+def _sequence(python: PythonLines) -> Ints:
+    """Return the positions of all threads, of one after the other."""
+    parts = [np.append(each.indices, _NOWHERE) for each in python.threads]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _rounds_of(visited: Ints, header: int, calls: Ints) -> list[list[tuple[int, ...]]]:
+    """Return the positions of each round of a loop, for each call of its function with several."""
+    result: list[list[tuple[int, ...]]] = []
+    bounds = np.flatnonzero(np.isin(visited, calls))
+    for part in np.split(visited, bounds):
+        at = np.flatnonzero(part == header)
+        if len(at) > _MIN_ROUNDS:
+            rounds = zip(at[:-1].tolist(), at[1:].tolist(), strict=True)
+            result.append([tuple(part[begin + 1 : end].tolist()) for begin, end in rounds])
+    return result
+
+
+def _loop(positions: Sequence[Position], header: int, rounds: list[list[tuple[int, ...]]]) -> _Loop:
+    every = Counter(each for of_call in rounds for each in of_call)
+    visits: Counter[int] = Counter()
+    for each, count in every.items():
+        visits.update(dict.fromkeys(each, count))
+    usual = every.most_common(1)[0][0]
+    statements = list(_statements(positions, usual))
+    found = statements_in_turn(
+        positions[header].code or "", [_text(positions, each) for each in statements]
+    )
+    bound = None
+    if found is not None:
+        bound = frozenset(at for number in found for at in statements[number])
+    return _Loop(median_low(map(len, rounds)), dict(visits), bound)
+
+
+def _statements(positions: Sequence[Position], visited: tuple[int, ...]) -> Iterator[list[int]]:
+    """Yield the positions of each statement: one that takes several lines comes to its first again.
+
+    Then all its arguments are there.
+    """
+    last = {each: at for at, each in enumerate(visited)}
+    through = -1
+    for at, each in enumerate(visited):
+        if at <= through or visited.index(each) < at:
+            continue
+        own = [each]
+        if is_open(positions[each].code or ""):
+            through = last[each]
+            own = sorted({*visited[at : through + 1]}, key=lambda one: positions[one].line)
+        yield own
+
+
+def _text(positions: Sequence[Position], statement: Sequence[int]) -> str:
+    return statement_text([positions[each].code or "" for each in statement])
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What the loops around a position say of it."""
+
+    key: _Key = ((), None)
+    rounds: float = 1.0
+    is_in_loop: bool = False
+    is_known: bool = True  # the text of all rounds
+
+
+def _positions_in(python: PythonLines, loops: Sequence[_Loop]) -> Iterator[_Around]:
+    """Yield what the loops around each position say, for those in loops."""
+    sequence, every = _sequence(python), [_Around()]
+    entries: dict[Position, int] = {}
+    own: dict[int | None, list[_Loop]] = {}
+    for loop in loops:
+        for at in loop.visits:
+            own.setdefault(at, []).append(loop)
+    for at, position in enumerate(python.positions):
+        parent = position.parent
+        found = every[0 if parent is None else parent + 1]
+        found = replace(found, key=_key(python, position, found.key))
+        # What a line calls may be another module in each round: then it runs once
+        for loop in (each for each in own.get(parent, ()) if parent in (each.in_turn or ())):
+            call = replace(position, line=0, code=None)
+            if call not in entries:
+                entries[call] = _entries(python, sequence, call)
+            part = max(min(entries[call] / loop.visits[parent or 0], 1.0), 1 / loop.rounds)
+            found = replace(found, rounds=found.rounds * part)
+        for loop in own.get(at, ()):
+            rounds = loop.rounds if at in (loop.in_turn or ()) else 1
+            is_known = found.is_known and loop.in_turn is not None
+            found = replace(found, rounds=found.rounds * rounds, is_in_loop=True, is_known=is_known)
+        every.append(found)
+        if found.is_in_loop:
+            yield found
+
+
+def _key(python: PythonLines, position: Position, outer: _Key) -> _Key:
+    """Return the stack and the module of a position within another."""
+    stack, module = outer
+    if position.module is not None:
+        own = python.modules[position.module]
+        return stack, module if own is None else own.path
+    if position.function is None or not position.line:
+        return outer
+    function = python.functions[position.function]
+    return (*stack, Frame(function.file, position.line, function.name, position.code)), module
+
+
+def _entries(python: PythonLines, sequence: Ints, call: Position) -> int:
+    """Return how often a thread came into a call, whatever the line within it."""
+    inside = np.zeros(len(python.positions) + 1, np.bool_)
+    for at, each in enumerate(python.positions):
+        is_own = replace(each, line=0, code=None) == call
+        inside[at] = is_own or (each.parent is not None and inside[each.parent])
+    flags = inside[sequence]
+    return int((flags & ~np.append(False, flags[:-1])).sum())
