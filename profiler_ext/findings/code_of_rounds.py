@@ -14,6 +14,10 @@ _SUMS = (ast.Add, ast.Sub, ast.BitOr, ast.BitAnd)
 # They take a result so far and one more value, in any order
 _FOLDS = frozenset({"minimum", "maximum", "min", "max", "cat", "concat", "logical_or", "add"})
 _GROWS = frozenset({"append", "extend", "add"})
+_COMPARES = frozenset({"eq", "ne", "ge", "gt", "le", "lt"})
+# What one pass over a tensor does of all rounds: sums and counts of each value, and writes by it
+_COUNTS = frozenset({"sum", "mean", "count_nonzero", "any", "all", "amax", "amin"})
+_OF_NUMBERS = frozenset({"item", "int", "float", "bool", "max", "min", "clamp", "len"})
 
 
 @dataclass(slots=True)
@@ -85,6 +89,54 @@ def _followed(accesses: Sequence[_Accesses], carried: set[str]) -> tuple[set[int
             fed -= each.assigned
         fed |= each.summed & bound
     return in_turn, carried & fed
+
+
+def statements_of_masks(header: str, body: Sequence[str]) -> set[int]:
+    """Return which statements of a round compare whole tensors with its own value, or use that.
+
+    No round changes the tensors. What is counted, summed or written where they are equal, or in
+    bounds, takes one pass over them for all rounds: by a histogram, or an index of the values.
+    """
+    known = [each for each in map(_parsed, (header, *body)) if each is not None]
+    if len(known) < 1 + len(body):
+        return set()
+    accesses = [_accesses_of(each, set()) for each in known]
+    changed = {name for each in accesses for name in each.assigned | each.changed | each.summed}
+    own, masks, found = set(accesses[0].assigned), set[str](), set[int]()
+    for at, (statement, each) in enumerate(zip(known[1:], accesses[1:], strict=True)):
+        called = {_callee(one) for one in ast.walk(statement) if isinstance(one, ast.Call)}
+        is_mask = not called - _COMPARES and _is_compared(statement, own, changed)
+        is_use = bool(masks & _all_read(statement)) and not called - _COUNTS - _OF_NUMBERS
+        if is_mask or is_use:
+            found.add(at)
+        masks = masks | each.assigned if is_mask else masks - each.assigned
+        own |= each.assigned if each.reads & own else set()
+    return found if masks else set()
+
+
+def _all_read(statement: ast.stmt) -> set[str]:
+    names = (each for each in ast.walk(statement) if isinstance(each, ast.Name))
+    return {each.id for each in names if isinstance(each.ctx, ast.Load)}
+
+
+def _callee(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def _is_compared(statement: ast.stmt, own: set[str], changed: set[str]) -> bool:
+    """Tell whether a statement compares what no round changes with a round's own value."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    for each in ast.walk(statement.value):
+        sides: list[ast.expr] = []
+        if isinstance(each, ast.Compare):
+            sides = [each.left, *each.comparators]
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+            sides = [each.func.value, *each.args] if each.func.attr in _COMPARES else []
+        reads = [set(_reads(side, set(), set())) for side in sides]
+        if any(one and not one & changed for one in reads) and any(one & own for one in reads):
+            return True
+    return False
 
 
 def _parsed(code: str) -> ast.stmt | None:

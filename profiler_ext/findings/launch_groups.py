@@ -478,7 +478,9 @@ def _merged_rounds(facts: Facts, launches: Ints, rounds: int) -> Floats:
         facts, launches, lambda place: place.aten_op in _WHOLE_GRADIENTS
     )
     merged = busy_merged(facts, launches, in_turn=_is_in_turn(facts, launches))
-    return np.where(is_added | is_whole, 1 / rounds, merged)
+    # Each round reads the same tensors as all others
+    is_pass = in_turn(facts).is_mask[facts.main_place[launches]]
+    return np.where(is_added | is_whole | is_pass, 1 / rounds, merged)
 
 
 def _is_in_turn(facts: Facts, launches: Ints) -> bool:

@@ -11,7 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from profiler_ext.findings.code_of_rounds import is_open, statement_text, statements_in_turn
+from profiler_ext.findings.code_of_rounds import (
+    is_open,
+    statement_text,
+    statements_in_turn,
+    statements_of_masks,
+)
 from profiler_ext.findings.facts import Facts, Rows
 from profiler_ext.findings.groups import Kind, LaunchGroup, busiest, nodes_kept
 from profiler_ext.findings.waiting import waits_after, waits_at
@@ -33,6 +38,7 @@ class InTurn:
 
     rounds: Ints  # so many rounds run one after the other
     is_free: Rows  # a loop is around it, and no round of any needs another
+    is_mask: Rows  # one pass over the same tensors does what it does in all rounds
 
 
 def in_turn(facts: Facts) -> InTurn:
@@ -42,9 +48,9 @@ def in_turn(facts: Facts) -> InTurn:
 
 def _in_turn(facts: Facts) -> InTurn:
     places, python = facts.analysis.places, facts.analysis.recording.python
-    rounds, is_free = np.ones(len(places) + 1, np.int64), np.zeros(len(places) + 1, np.bool_)
+    rounds, flags = np.ones(len(places) + 1, np.int64), np.zeros((2, len(places) + 1), np.bool_)
     if python is None or not facts.analysis.steps:
-        return InTurn(rounds, is_free)
+        return InTurn(rounds, *flags)
     loops = list(_loops(python, len(facts.analysis.steps)))
     known: dict[_Key, list[_Around]] = {}
     for each in _positions_in(python, loops):
@@ -52,8 +58,9 @@ def _in_turn(facts: Facts) -> InTurn:
     for at, place in enumerate(places):
         if around := known.get((place.stack, place.module)):
             rounds[at] = round(max(each.rounds for each in around))
-            is_free[at] = rounds[at] == 1 and all(each.is_known for each in around)
-    return InTurn(rounds, is_free)
+            flags[0, at] = rounds[at] == 1 and all(each.is_known for each in around)
+            flags[1, at] = flags[0, at] and all(each.is_mask for each in around)
+    return InTurn(rounds, *flags)
 
 
 def apart(facts: Facts, loop: LaunchGroup) -> Iterator[LaunchGroup]:
@@ -93,6 +100,7 @@ class _Loop:
     rounds: int  # of one call of its function
     visits: dict[int, int]  # how often each position of its rounds was come to
     in_turn: frozenset[int] | None  # those that need the round before; ``None`` where unknown
+    of_masks: frozenset[int]  # those at which a round compares the same tensors as all others
 
 
 def _loops(python: PythonLines, steps: int) -> Iterator[_Loop]:
@@ -144,13 +152,18 @@ def _loop(positions: Sequence[Position], header: int, rounds: list[list[tuple[in
         visits.update(dict.fromkeys(each, count))
     usual = every.most_common(1)[0][0]
     statements = list(_statements(positions, usual))
-    found = statements_in_turn(
-        positions[header].code or "", [_text(positions, each) for each in statements]
+    text = positions[header].code or "", [_text(positions, each) for each in statements]
+
+    def of(found: set[int]) -> frozenset[int]:
+        return frozenset(at for number in found for at in statements[number])
+
+    bound = statements_in_turn(*text)
+    return _Loop(
+        median_low(map(len, rounds)),
+        dict(visits),
+        None if bound is None else of(bound),
+        of(statements_of_masks(*text)),
     )
-    bound = None
-    if found is not None:
-        bound = frozenset(at for number in found for at in statements[number])
-    return _Loop(median_low(map(len, rounds)), dict(visits), bound)
 
 
 def _statements(positions: Sequence[Position], visited: tuple[int, ...]) -> Iterator[list[int]]:
@@ -182,6 +195,7 @@ class _Around:
     rounds: float = 1.0
     is_in_loop: bool = False
     is_known: bool = True  # the text of all rounds
+    is_mask: bool = False
 
 
 def _positions_in(python: PythonLines, loops: Sequence[_Loop]) -> Iterator[_Around]:
@@ -195,7 +209,7 @@ def _positions_in(python: PythonLines, loops: Sequence[_Loop]) -> Iterator[_Arou
     for at, position in enumerate(python.positions):
         parent = position.parent
         found = every[0 if parent is None else parent + 1]
-        found = replace(found, key=_key(python, position, found.key))
+        found = replace(found, key=_key(python, position, found.key), is_mask=False)
         # What a line calls may be another module in each round: then it runs once
         for loop in (each for each in own.get(parent, ()) if parent in (each.in_turn or ())):
             call = replace(position, line=0, code=None)
@@ -205,10 +219,15 @@ def _positions_in(python: PythonLines, loops: Sequence[_Loop]) -> Iterator[_Arou
             found = replace(found, rounds=found.rounds * part)
         for loop in own.get(at, ()):
             rounds = loop.rounds if at in (loop.in_turn or ()) else 1
-            is_known = found.is_known and loop.in_turn is not None
-            found = replace(found, rounds=found.rounds * rounds, is_in_loop=True, is_known=is_known)
+            found = replace(
+                found,
+                rounds=found.rounds * rounds,
+                is_in_loop=True,
+                is_known=found.is_known and loop.in_turn is not None,
+                is_mask=at in loop.of_masks,
+            )
         every.append(found)
-        if found.is_in_loop:
+        if found.is_in_loop and (position.line or position.module is not None):
             yield found
 
 

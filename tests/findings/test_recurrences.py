@@ -7,7 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.findings.code_of_rounds import statement_text, statements_in_turn
+from profiler_ext.findings.code_of_rounds import (
+    statement_text,
+    statements_in_turn,
+    statements_of_masks,
+)
 from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.launch_groups import launch_groups
@@ -52,20 +56,43 @@ def test_the_text_of_a_round_tells_what_needs_the_round_before(body, bound):
     assert statements_in_turn("for t in range(n):", body) == bound
 
 
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (
+            ["m = (g >= e[t]) & (g < e[t + 1]) & valid", "n = m.sum().item()", "w[m] = 1 / n"],
+            {0, 1, 2},
+        ),
+        (["m = labels == t", "total = total + loss[m].mean()"], {0, 1}),
+        (["m = labels.eq(t)", "x = x + 1", "y = m.any()"], {0, 2}),
+        # Products of what a mask picks are as many in one pass; a tensor that changes is another
+        (["m = labels == t", "y = self.experts[t](x[m])"], {0}),
+        (["m = h == t", "h = f(h, m)"], set()),
+        (["m = x @ w[t] > 0", "n = m.sum()"], set()),
+        (["m = labels == t", "n = m.sum("], set()),
+    ],
+)
+def test_the_text_of_a_round_tells_what_it_counts_by_a_mask(body, found):
+    assert statements_of_masks("for t in range(n):", body) == found
+
+
 def test_a_statement_of_several_lines_ends_where_its_brackets_do():
     assert statement_text(["h = cell(", 'x[")"],', "h,"]) == 'h = cell(\nx[")"],\nh,)'
 
 
 _MODULES = (ModuleFrame("", "Net"), ModuleFrame("cell", "Cell"))
+_GIVEN = "given = F.linear(each)"
 _FUNCTIONS = (Function("/m.py", "forward"), Function("/m.py", "call"))
 
 
-def recurrent(rounds: int, code: str, *, waits: bool = False) -> Analysis:
+def recurrent(
+    rounds: int, code: str, *, waits: bool = False, first: str = _GIVEN, first_us: int = 2
+) -> Analysis:
     """Return steps in which each round of a loop calls two lines, the second of a module."""
     script = Script()
     for _ in range(_STEPS):
         for _ in range(rounds):
-            script.launch("void at::native::linear", 2 * US, op="aten::linear")
+            script.launch("void at::native::linear", first_us * US, op="aten::linear")
             for at in range(4):
                 script.launch("void at::native::cell", 2 * US, op=f"aten::cell_{at}")
             if waits:
@@ -73,7 +100,7 @@ def recurrent(rounds: int, code: str, *, waits: bool = False) -> Analysis:
                 script.wait()
         script.launch("void at::native::sum_backward", 2 * US, op="aten::sum_backward")
         script.end_step()
-    given = Frame("/m.py", 11, "forward", "given = F.linear(each)")
+    given = Frame("/m.py", 11, "forward", first)
     call, inner = Frame("/m.py", 12, "forward", code), Frame("/m.py", 3, "call", "return f(x, h)")
     own = {"phase": Phase.FORWARD, "file": "/m.py", "module_class": "Net"}
     of_call = own | {"function": "call", "line": 3, "module": "cell", "stack": (call, inner)}
@@ -84,17 +111,17 @@ def recurrent(rounds: int, code: str, *, waits: bool = False) -> Analysis:
     names = [made.launches.name[at] for at in range(len(made.launches))]
     phase = np.array([int("backward" in name) for name in names], np.int32)
     launches = replace(made.launches, phase=Interned(phase, (Phase.FORWARD, Phase.BACKWARD)))
-    recording = replace(made.recording, python=_lines(rounds, code))
+    recording = replace(made.recording, python=_lines(rounds, first, code))
     return replace(made, launches=launches, recording=recording)
 
 
-def _lines(rounds: int, code: str) -> PythonLines:
+def _lines(rounds: int, first: str, code: str) -> PythonLines:
     """Return the lines of these steps: a loop of a function, and what its second line calls."""
     positions = (
         Position(None, module=0),
         Position(0, 0),
         Position(0, 0, 10, code="for each in x:"),
-        Position(0, 0, 11, code="given = F.linear(each)"),
+        Position(0, 0, 11, code=first),
         Position(0, 0, 12, code=code),
         Position(4, module=1),
         Position(5, 1),
@@ -148,3 +175,14 @@ def test_modules_that_each_run_in_one_round_do_not_repeat_in_turn():
     recording = replace(analysis.recording, python=replace(python, threads=(thread,)))
     found = in_turn(facts_of(replace(analysis, recording=recording)))
     assert set(found.rounds.tolist()) == {1}
+
+
+def test_what_each_round_compares_is_read_once():
+    analysis = recurrent(25, "y = self.cell(x)", first="mine = labels == each", first_us=40)
+    (group,) = _loops(analysis).values()
+    busy = dict(zip(group.launches.tolist(), group.busy_kept, strict=True))
+    assert busy[0] == 1 / 25 and busy[1] == 0.5
+    saved_ns = only(python_loop.RULE, analysis).est_saving_ns
+    assert saved_ns > 24 * 40 * US
+    other = recurrent(25, "y = self.cell(x)", first="mine = self.of(each)", first_us=40)
+    assert saved_ns > only(python_loop.RULE, other).est_saving_ns + 20 * 40 * US

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.launch_groups import candidates_of
-from profiler_ext.findings.recurrences import IN_TURN
+from profiler_ext.findings.recurrences import IN_TURN, in_turn
 from profiler_ext.findings.rule import Candidate, Rule
 
 _FOREACH = (
@@ -24,6 +24,10 @@ _IN_TURN = (
     "torch.compile(mode='reduce-overhead') of the loop: CUDA graphs launch its rounds at once, "
     "which still run one after the other; or an op that runs all of them (nn.LSTM, nn.GRU)"
 )
+_AT_ONCE = (
+    "one pass for all values that the loop compares with: torch.bucketize or the labels "
+    "themselves as an index (torch.bincount, scatter_add, index_select)"
+)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -39,7 +43,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         if group.what == IN_TURN:
             return f"a Python loop whose rounds need each other ({launches:,} launches)", _IN_TURN
         runs = f"a Python loop runs {group.count:,} times in a forward ({launches:,} launches)"
-        return f"{runs}{_AND_WAITS if group.waits is not None else ''}", _BATCHED
+        is_mask = in_turn(facts).is_mask[facts.main_place[group.launches]]
+        remedy = _AT_ONCE if 2 * is_mask.sum() > len(is_mask) else _BATCHED
+        return f"{runs}{_AND_WAITS if group.waits is not None else ''}", remedy
 
     tensors = candidates_of(facts, Kind.TENSORS, of_tensors)
     calls = candidates_of(facts, Kind.CALLS, of_calls)
@@ -81,7 +87,9 @@ RULE = Rule(
     "as they have blocks for the device's multiprocessors, at least one round; all where the text "
     "of the lines, or of what calls them, may take the result of the round before. Of the "
     "gradients that each round adds to those of the round before, and of the zeros that it writes "
-    "around those of a part of a tensor, one round is left. Where rounds need each other, each "
+    "around those of a part of a tensor, one round is left; and of what compares a tensor that no "
+    "round changes with a value of the round, by the text, and sums or writes where it is equal. "
+    "Where rounds need each other, each "
     "launch but the first of a graph costs the CPU two microseconds, and the device what it did. "
     "Larger savings of other groups of "
     "launches are replayed before it, so that no time is saved twice.",
