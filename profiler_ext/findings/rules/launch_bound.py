@@ -260,15 +260,21 @@ def _where_launched(facts: Facts, idle: Ints) -> tuple[Location, str]:
     large = [region for region, time_ns in regions.items() if time_ns > most_ns]
     # The innermost, and the phase if most of it is of one.
     region = max(large, key=lambda each: (each.count("."), len(each)), default="")
-    where = known[0] if known else _function_of_layers(facts, places, most_ns)
+    where, longest = _functions_with_most(facts, places, most_ns)
+    where = known[0] if known else where
     # In a backward the CPU is at the line of ``backward()``, which says no more than the region.
     if where == NOWHERE and f"the {Phase.BACKWARD}" not in large:
         where = _where_again(facts, idle)
-    return where, region
+    return longest if where == NOWHERE else where, region
 
 
-def _function_of_layers(facts: Facts, places: Mapping[int, int], most_ns: float) -> Location:
-    """Return the longest line of the innermost function of many modules that has most time."""
+def _functions_with_most(
+    facts: Facts, places: Mapping[int, int], most_ns: float
+) -> tuple[Location, Location]:
+    """Return the longest line of the innermost function of many modules that has most time.
+
+    And of the innermost of any.
+    """
     functions: dict[tuple[str, str], Counter[tuple[int, Frame]]] = {}
     modules: dict[tuple[str, str], set[str]] = {}
     for at, time_ns in places.items():
@@ -281,15 +287,15 @@ def _function_of_layers(facts: Facts, places: Mapping[int, int], most_ns: float)
             modules.setdefault((place.stack[-1].file, place.stack[-1].function), set()).add(
                 place.module
             )
-    of_layers = [
-        lines.most_common(1)[0][0]
-        for function, lines in functions.items()
-        if lines.total() > most_ns and _are_layers(modules.get(function, ()))
-    ]
-    if not of_layers:
-        return NOWHERE
-    _, frame = max(of_layers, key=itemgetter(0))
-    return Location(frame.file, frame.line, frame.code)
+    large = [function for function, lines in functions.items() if lines.total() > most_ns]
+    of_layers = [each for each in large if _are_layers(modules.get(each, ()))]
+    longest = ([functions[each].most_common(1)[0][0] for each in own] for own in (of_layers, large))
+    of_layer, of_any = (max(own, key=itemgetter(0), default=None) for own in longest)
+    return _location(of_layer), _location(of_any)
+
+
+def _location(found: tuple[int, Frame] | None) -> Location:
+    return NOWHERE if found is None else Location(found[1].file, found[1].line, found[1].code)
 
 
 def _are_layers(modules: Iterable[str]) -> bool:
@@ -333,8 +339,9 @@ RULE = Rule(
     "next launch. Optimizers that update parameters one by one, Python loops and eager code next "
     "to compiled graphs have rules of their own; this one is about the rest. It has the line whose "
     "launches, in forward and backward, end most of that time. Without one it has the innermost "
-    "function that four or more layers of the model run and that, with what it calls, launches "
-    "most, eagerly: its line with most of that time. Else it has the part of the model. "
+    "function that, with what it calls, launches most, eagerly, at its line with most of that "
+    "time: one that four or more layers of the model run, or any. It has the part of the model, "
+    "too. "
     "What the CPU computes meanwhile, in ops or in Python, is `cpu_work`.",
     because="A launch costs the CPU several microseconds, an eager op with Python and the "
     "dispatcher tens of microseconds. If kernels are shorter than that, the device waits.",
