@@ -18,12 +18,14 @@ from profiler_ext.findings.groups import (
     LaunchGroup,
     busiest,
     ops_of,
+    placed,
 )
 from profiler_ext.kineto import classify
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause
 
 _FINDS = "aten::nonzero"
+_MOVES = "aten::to"
 # These take a mask, of which they find the elements first
 _PICKS = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::masked_select"})
 
@@ -54,6 +56,15 @@ def copies_back(facts: Facts, waits: Waits) -> Rows:
         is_open = is_value or (is_open and bool(is_next[at]))
         result[at] = is_open
     return result & ~waits.is_for_value & (last >= 0)
+
+
+def copied_back(facts: Facts) -> Rows:
+    """Flag the copies to the device of what the CPU made of a value that it read."""
+    flags = np.zeros(len(facts.launches), np.bool_)
+    if facts.replay is not None:
+        waits = facts.replay.waits
+        flags[waits.last_launch[copies_back(facts, waits) & (waits.last_launch >= 0)]] = True
+    return flags
 
 
 def waits_after(facts: Facts, launches: Ints, rounds: int) -> Rows | None:
@@ -120,7 +131,9 @@ def reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGroup
         ends_ns = np.append(np.append(facts.analysis.recording.trace.events.end_ns, 0)[op], 0)
         in_op = every.start_ns <= ends_ns[every.last_launch]
         is_awaited = np.isin(eager, every.last_launch[waits & in_op])
-        reads = eager[is_read(facts, eager) | (is_short[eager] & is_awaited)]
+        # What is made of a value on the device is not copied there; a write of it stays a write
+        is_back = copied_back(facts)[eager] & placed(facts, eager, lambda at: at.aten_op == _MOVES)
+        reads = eager[is_read(facts, eager) | (is_short[eager] & is_awaited) | is_back]
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
         yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
 

@@ -155,7 +155,7 @@ def test_a_pick_of_a_masks_elements_costs_its_wait_and_all_its_launches_but_one(
     assert group.kind is Kind.PICKS and int(np.sum(group.waits)) == 18
 
 
-def copy(script: Script, name: str) -> None:
+def copy(script: Script, name: str, op: str = "aten::copy_") -> None:
     """Let the CPU copy pageable memory, in a call that lasts until the copy is over."""
     begin_ns, start_ns = script.now_ns, max(script.free_ns, script.now_ns + 5 * US)
     script.free_ns = start_ns + 2 * US
@@ -163,10 +163,10 @@ def copy(script: Script, name: str) -> None:
     ids, span_ns = {"correlation": 10_000 + len(script.marks)}, script.now_ns - begin_ns
     call = Mark("cudaMemcpyAsync", "cuda_runtime", CPU, begin_ns + US, span_ns - 2 * US, ids)
     run = Mark(name, "gpu_memcpy", STREAM, start_ns, 2 * US, ids | {"device": 0, "stream": 7})
-    script.marks += [Mark("aten::copy_", "cpu_op", CPU, begin_ns, span_ns), call, run]
+    script.marks += [Mark(op, "cpu_op", CPU, begin_ns, span_ns), call, run]
 
 
-def round_trip(*, launches: bool) -> Analysis:
+def round_trip(*, launches: bool, op: str = "aten::copy_") -> Analysis:
     """Steps in which the CPU copies a value, works on it, and copies what it made of it back."""
     script = Script()
     for _ in range(3):
@@ -175,7 +175,7 @@ def round_trip(*, launches: bool) -> Analysis:
         script.work("numpy", 200 * US)
         if launches:
             batch(script, 2)
-        copy(script, "Memcpy HtoD (Pageable -> Device)")
+        copy(script, "Memcpy HtoD (Pageable -> Device)", op)
         batch(script, 20)
         script.end_step()
     return script.analysis()
@@ -192,6 +192,24 @@ def test_what_is_copied_back_after_a_read_goes_with_it() -> None:
         Kind.READS: 3,
         Kind.COPIES: 3,
     }
+
+
+def test_what_is_made_of_a_value_on_the_device_is_not_copied_there() -> None:
+    (writes,) = launch_groups(facts_of(round_trip(launches=False)))
+    (moved,) = launch_groups(facts_of(round_trip(launches=False, op="aten::to")))
+    assert len(moved.launches) == len(writes.launches) + 3
+    assert moved.saving_ns > writes.saving_ns
+
+
+def test_copies_back_are_no_copies_of_batches() -> None:
+    script = Script()
+    for _ in range(3):
+        for _ in range(20):
+            copy(script, "Memcpy DtoH (Device -> Pinned)")
+            copy(script, "Memcpy HtoD (Pageable -> Device)", "aten::to")
+        script.end_step()
+    assert is_silent(pageable_copy.RULE, script.analysis())
+    assert judged(synchronisation.RULE, script.analysis()).ranked
 
 
 def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unrecorded() -> None:

@@ -11,6 +11,7 @@ from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import Kind
 from profiler_ext.findings.launch_groups import groups_of
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
+from profiler_ext.findings.waiting import copied_back
 from profiler_ext.kineto import classify
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
@@ -50,7 +51,7 @@ def is_in_module(facts: Facts) -> Rows:
 
 def _copies(facts: Facts, direction: str) -> Ints:
     is_match = facts.named(lambda name: classify.pageable_copy(name) == direction)
-    launches = np.flatnonzero(facts.in_steps(is_match))
+    launches = np.flatnonzero(facts.in_steps(is_match & ~copied_back(facts)))
     return launches[facts.pace.call[launches] >= 0]
 
 
@@ -107,9 +108,9 @@ RULE = Rule(
     saving="Time of the usual step that the CPU spends in the calls of these copies after the "
     "device has finished all earlier work; before that a call delays nothing. Or, if that is more, "
     "how much shorter the step would be in a replay without the waits in these calls, which use "
-    "up the CPU's lead. What copies back what the CPU made of a value that it read waits for "
-    "nothing else: that wait is part of `synchronisation`. An upper bound: a pinned copy takes "
-    "time too.",
+    "up the CPU's lead. Copies of what the CPU made of a value that it read are part of "
+    "`synchronisation`: the device has nothing else to do by then. An upper bound: a pinned "
+    "copy takes time too.",
     not_on_cpu="the launches ran on the CPU, where nothing is copied to a device",
     judge=_judge,
 )

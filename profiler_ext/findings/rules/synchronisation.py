@@ -171,7 +171,7 @@ RULE = Rule(
     "which each costs the CPU one launch, and one in the backward, and finds no elements and waits "
     "for nothing; the rest of their time on the device stays. Waits for a copy to the device are "
     "included where nothing else was launched since the read: it copies back what the CPU made of "
-    "the value.",
+    "the value. So are the copies themselves that make a tensor of it (`aten::to`).",
     not_on_cpu="the launches ran on the CPU, which waits for no device",
     judge=_judge,
 )
