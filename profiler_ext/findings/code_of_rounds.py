@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|#.*")
+_BARE = re.compile(r"^(?:try|else|finally):")
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SUMS = (ast.Add, ast.Sub, ast.BitOr, ast.BitAnd)
 # They take a result so far and one more value, in any order
 _FOLDS = frozenset({"minimum", "maximum", "min", "max", "cat", "concat", "logical_or", "add"})
 _GROWS = frozenset({"append", "extend", "add"})
+_MOVES = frozenset({"backward", "step"})
 _COMPARES = frozenset({"eq", "ne", "ge", "gt", "le", "lt"})
 # What one pass over a tensor does of all rounds: sums and counts of each value, and writes by it
 _COUNTS = frozenset({"sum", "mean", "count_nonzero", "any", "all", "amax", "amin"})
@@ -57,12 +59,12 @@ def _open_brackets(text: str) -> list[str]:
 def statements_in_turn(header: str, body: Sequence[str]) -> set[int] | None:
     """Return which statements of a loop's round need what the round before made, by their index.
 
-    ``None`` where the text of one cannot be read. A sum over all rounds needs no other round, but
-    for what reads it.
+    ``None`` where the text of one cannot be read, or may train or move what it has. Sums over the
+    rounds so far can be computed at once, too.
     """
     parsed = [_parsed(each) for each in (header, *body)]
     known = [each for each in parsed if each is not None]
-    if len(known) < len(parsed):
+    if len(known) < len(parsed) or any(map(_is_stateful, known)):
         return None
     own = {name for each in ast.walk(known[0]) for name in _loop_targets(each)}
     items = {text for each in known for text in _items_written(each, own)}
@@ -75,19 +77,22 @@ def statements_in_turn(header: str, body: Sequence[str]) -> set[int] | None:
         carried = fed
 
 
+def _is_stateful(statement: ast.stmt) -> bool:
+    calls = (each for each in ast.walk(statement) if isinstance(each, ast.Call))
+    return any(_callee(each) in _MOVES for each in calls)
+
+
 def _followed(accesses: Sequence[_Accesses], carried: set[str]) -> tuple[set[int], set[str]]:
     """Return the statements that read carried names, and the names that they carry on."""
     bound, fed = set(carried), set[str]()
     in_turn: set[int] = set()
     for at, each in enumerate(accesses):
+        written = each.assigned | each.changed | each.summed
         if each.reads & bound:
             in_turn.add(at)
-            bound |= each.assigned | each.changed
-            fed |= each.assigned | each.changed
+            bound, fed = bound | written, fed | written
         else:
-            bound -= each.assigned
-            fed -= each.assigned
-        fed |= each.summed & bound
+            bound, fed = bound - each.assigned, fed - each.assigned
     return in_turn, carried & fed
 
 
@@ -141,7 +146,7 @@ def _is_compared(statement: ast.stmt, own: set[str], changed: set[str]) -> bool:
 
 def _parsed(code: str) -> ast.stmt | None:
     code = code.strip()
-    code = code.removeprefix("el") if code.startswith("elif") else code
+    code = code.removeprefix("el") if code.startswith("elif") else _BARE.sub("pass", code)
     for text in (code, f"{code} pass"):
         try:
             parsed = ast.parse(text).body

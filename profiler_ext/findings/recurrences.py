@@ -184,7 +184,8 @@ def _statements(positions: Sequence[Position], visited: tuple[int, ...]) -> Iter
 
 
 def _text(positions: Sequence[Position], statement: Sequence[int]) -> str:
-    return statement_text([positions[each].code or "" for each in statement])
+    lines = [positions[each].code or "" for each in statement]
+    return statement_text(lines) if len(lines) > 1 else lines[0]
 
 
 @dataclass(frozen=True, slots=True)

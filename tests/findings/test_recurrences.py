@@ -38,10 +38,12 @@ _STEPS = 3
         (["centre = x[picked[-1]]", "at = far(centre)", "picked.append(at)"], {0, 1, 2}),
         (["x[t] = layer(x[t - 1])"], {0}),
         (["cache[:, t] = key(y)", "y = attend(query, cache)"], {0, 1}),
-        (["total.add_(f(x[t]))", "print(total)"], {1}),
+        (["total.add_(f(x[t], total))", "print(total)"], {0, 1}),
         (["if done.all():", "done |= cell(x, done)"], {0, 1}),
+        (["try:", "h = cell(h)"], {1}),
         # No round of these needs another: sums, other items, what the round before was given
         (["total = total + f(x[t])", "count += 1"], set()),
+        (["parts.append(f(x[at : at + t]))", "at += t"], set()),
         (["most = torch.maximum(most, f(x[t]))"], set()),
         (["x[t] = layer(x[t])"], set()),
         (["cache[:, t] = key(x[t])", "y = attend(query, cache)"], set()),
@@ -50,6 +52,7 @@ _STEPS = 3
         (["out[rows] += self.expert(x[t][rows])"], set()),
         (["y = [f(h) for h in heads]", "h = y[0]"], set()),
         (["h = cell(h", "y = h"], None),
+        (["loss = f(x[t])", "loss.backward()", "optimizer.step()"], None),
     ],
 )
 def test_the_text_of_a_round_tells_what_needs_the_round_before(body, bound):
@@ -165,16 +168,32 @@ def test_rounds_that_need_each_other_and_wait_are_no_graph():
     assert judged(launch_bound.RULE, analysis).ranked
 
 
-def test_modules_that_each_run_in_one_round_do_not_repeat_in_turn():
-    analysis = recurrent(25, "h = self.cell(given, h)")
+def _with_lines(analysis: Analysis, visited: list[int], *more: Position) -> Analysis:
+    """Return the analysis of steps in which the thread came to these positions."""
     python = analysis.recording.python
     assert python is not None
+    thread = thread_positions(100, list(range(len(visited) * _STEPS)), visited * _STEPS)
+    lines = replace(python, threads=(thread,), positions=(*python.positions, *more))
+    return replace(analysis, recording=replace(analysis.recording, python=lines))
+
+
+def test_modules_that_each_run_in_one_round_do_not_repeat_in_turn():
     # In the first of 25 rounds alone the thread comes to this module
     once = [0, 1, 2, 3, 4, 5, 6, 7, 5, 4, 2, *([3, 4, 2] * 24), 0, -1]
-    thread = thread_positions(100, list(range(len(once) * _STEPS)), once * _STEPS)
-    recording = replace(analysis.recording, python=replace(python, threads=(thread,)))
-    found = in_turn(facts_of(replace(analysis, recording=recording)))
-    assert set(found.rounds.tolist()) == {1}
+    analysis = recurrent(25, "h = self.cell(given, h)")
+    assert set(in_turn(facts_of(_with_lines(analysis, once))).rounds.tolist()) == {1}
+
+
+def test_a_statement_of_several_lines_reads_what_all_of_them_do():
+    # The thread comes back to its first line once the arguments are there
+    visited = [0, 1, 2, *([3, 4, 8, 9, 4, 5, 6, 7, 5, 4, 2] * 25), 0, -1]
+    arguments = Position(0, 0, 13, code="given,"), Position(0, 0, 14, code="h,")
+    analysis = _with_lines(recurrent(25, "h = self.cell("), visited, *arguments)
+    assert set(in_turn(facts_of(analysis)).rounds.tolist()) == {1, 25}
+    # Without them nothing is known of the round
+    visited = [0, 1, 2, *([3, 4, 5, 6, 7, 5, 4, 2] * 25), 0, -1]
+    found = in_turn(facts_of(_with_lines(analysis, visited)))
+    assert set(found.rounds.tolist()) == {1} and not found.is_free.any()
 
 
 def test_what_each_round_compares_is_read_once():
