@@ -109,6 +109,16 @@ def replayed_in_turn(facts: Facts, groups: Iterable[LaunchGroup]) -> Replayed:
     return Replayed(tuple(saved), max(now_ns - busy_ns, 0), now)
 
 
+def saved_alone_ns(facts: Facts, group: LaunchGroup) -> int:
+    """Return what a group saves of the step as it is, without the others."""
+    if facts.replay is None:
+        return group.saving_ns
+    unchanged = facts.replay.unchanged
+    without = unchanged.joined(_remedied(facts, group, np.ones(len(facts.launches))))
+    before, after = (_step_ns(facts, facts.replay, each)[0] for each in (unchanged, without))
+    return max(before - after, 0)
+
+
 def saved_by_graphs_ns(facts: Facts, replayed: Replayed) -> int | None:
     """Return what CUDA graphs of forward and backward save of the step that the groups leave."""
     if facts.replay is None or replayed.left is None:

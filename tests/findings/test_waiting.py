@@ -181,6 +181,28 @@ def round_trip(*, launches: bool, op: str = "aten::copy_") -> Analysis:
     return script.analysis()
 
 
+def test_a_wait_that_costs_nothing_as_the_step_is_is_none() -> None:
+    script = Script()
+    for _ in range(3):
+        for _ in range(30):
+            script.launch(ELEMENTWISE, 6 * US, op="aten::norm")
+        script.wait("aten::_local_scalar_dense")
+        for _ in range(30):
+            script.launch(ELEMENTWISE, 2 * US, op="aten::other")
+        script.end_step()
+    line = {
+        "file": "/train.py",
+        "line": 7,
+        "function": "train",
+        "code": "norms.append(each.norm())",
+    }
+    analysis = placed(script.analysis(), norm=line)
+    saved_ns = {each.kind: each.saving_ns for each in launch_groups(facts_of(analysis))}
+    # Once the loop is one op, the CPU waits for that
+    assert saved_ns[Kind.READS] > 30 * US
+    assert is_silent(synchronisation.RULE, analysis)
+
+
 def test_what_is_copied_back_after_a_read_goes_with_it() -> None:
     facts = facts_of(round_trip(launches=False))
     assert facts.replay is not None

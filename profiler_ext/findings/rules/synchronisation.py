@@ -12,7 +12,7 @@ from profiler_ext.findings.facts import (
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.groups import Kind, LaunchGroup, ops_of
+from profiler_ext.findings.groups import Kind, LaunchGroup, ops_of, saved_alone_ns
 from profiler_ext.findings.launch_groups import (
     candidates_of,
     launch_groups,
@@ -65,8 +65,8 @@ def _candidate(
     facts: Facts, where: Location, rows: Ints, every_ns: int, both_ns: tuple[int, int]
 ) -> Candidate:
     idle_ns = facts.analysis.idle.duration_ns
-    reads = (each.saving_ns for each in launch_groups(facts) if each.kind is Kind.READS)
     loop = _loop(facts, where)
+    reads_ns = _saved_by_reads_ns(facts, loop)
     location_text = "at unknown lines" if where == NOWHERE else "at this line"
     if loop is not None:
         location_text = f"in a Python loop over {loop.count:,} tensors"
@@ -74,7 +74,7 @@ def _candidate(
     launches = NO_ROWS if loop is None else loop.launches
     return Candidate(
         summary=f"device synchronization {location_text}",
-        est_saving_ns=int(sum(reads) * idle_ns[rows].sum() / max(every_ns, 1)) + loop_ns,
+        est_saving_ns=int(reads_ns * idle_ns[rows].sum() / max(every_ns, 1)) + loop_ns,
         busy_ns=facts.median_per_step(launches, facts.launches.duration_ns[launches]),
         confidence=Confidence.ESTIMATED,
         remedy=_remedy(facts, loop),
@@ -89,6 +89,17 @@ def _candidate(
         launches=launches,
         idle=rows,
     )
+
+
+def _saved_by_reads_ns(facts: Facts, loop: LaunchGroup | None) -> int:
+    """Return what all reads cost, but for what they cost only once other groups are gone.
+
+    A loop over tensors that reads each is gone with its reads.
+    """
+    reads = [each for each in launch_groups(facts) if each.kind is Kind.READS]
+    if loop is not None:
+        return sum(each.saving_ns for each in reads)
+    return sum(min(each.saving_ns, saved_alone_ns(facts, each)) for each in reads)
 
 
 def _remedy(facts: Facts, loop: LaunchGroup | None) -> str:
@@ -163,7 +174,8 @@ RULE = Rule(
     "launch starts once the CPU has reached it and the device has finished those before it, and "
     "the microsecond or two that it takes from one kernel to the next of a queue. Steps "
     "are measured from one to the next on the device, because the CPU's lead varies. The gain is "
-    "divided among the lines by the idle time that each one causes. Where the line loops over "
+    "divided among the lines by the idle time that each one causes; what a wait costs only once "
+    "something else is remedied is left out. Where the line loops over "
     "tensors and reads or copies each, what `python_loop` would save is added: one op does it all, "
     "and nothing is read in between. Waits in most rounds of a loop in a forward are part of "
     "`python_loop`, and those in most calls of an op part of `looping_op`. Picks of a mask's "
