@@ -105,21 +105,30 @@ class _Loop:
 
 def _loops(python: PythonLines, steps: int) -> Iterator[_Loop]:
     """Yield the loops that run several rounds within a step."""
-    sequence = _sequence(python)
     frames: dict[tuple[int | None, int | None], list[int]] = {}
     for at, position in enumerate(python.positions):
         if position.function is not None:
             frames.setdefault((position.parent, position.function), []).append(at)
-    for own in frames.values():
-        headers = [at for at in own if _LOOPS.match(python.positions[at].code or "")]
-        if not headers:
-            continue
-        visited = sequence[np.isin(sequence, own)]
-        visited = visited[np.append(True, visited[1:] != visited[:-1])][: len(visited)]
-        for header in headers:
+    headers = {at for at, each in enumerate(python.positions) if _LOOPS.match(each.code or "")}
+    looping = [own for own in frames.values() if headers.intersection(own)]
+    for own, visited in zip(looping, _visited(python, looping), strict=True):
+        for header in headers.intersection(own):
             rounds = _rounds_of(visited, header, _calls(python, own))
             if sum(map(len, rounds)) >= _MIN_ROUNDS * steps:
                 yield _loop(python.positions, header, rounds)
+
+
+def _visited(python: PythonLines, frames: Sequence[Sequence[int]]) -> list[Ints]:
+    """Return the positions of each frame in the order in which threads came to them."""
+    number = np.full(len(python.positions) + 1, _NOWHERE)
+    for at, own in enumerate(frames):
+        number[own] = at
+    sequence = _sequence(python)
+    rows = np.flatnonzero(number[sequence] >= 0)
+    rows = rows[np.argsort(number[sequence[rows]], kind="stable")]
+    bounds = np.searchsorted(number[sequence[rows]], np.arange(1, len(frames)))
+    parts = np.split(sequence[rows], bounds) if frames else []
+    return [each[np.append(True, each[1:] != each[:-1])[: len(each)]] for each in parts]
 
 
 def _calls(python: PythonLines, frame: Sequence[int]) -> Ints:
