@@ -414,9 +414,19 @@ def test_modules_whose_results_nothing_joins_or_that_are_few_are_no_loop():
     assert _lines_of(heads(6, "return torch.cat([head(x) for head in self.heads])")) == []
 
 
+def _copy_slices(script: Script, number: int, op: str, duration_ns: int) -> None:
+    """Launch an op in the autograd node of a write to a part of a tensor."""
+    begin_ns = script.now_ns
+    script.launch(f"void at::native::{op}_backward", duration_ns, op=f"aten::{op}")
+    span = CPU, begin_ns, script.now_ns - begin_ns
+    args = {"Sequence number": number, "Fwd thread id": 1}
+    name = "autograd::engine::evaluate_function: torch::autograd::CopySlices"
+    script.marks.append(Mark(name, "cpu_op", *span, args))
+
+
 def writing() -> Analysis:
     """Return steps in which a line writes what 12 modules return into parts of a tensor."""
-    script, engine = Script(), "autograd::engine::evaluate_function: "
+    script = Script()
     for step in range(_STEPS):
         begin_ns = script.now_ns
         for at in range(12):
@@ -429,11 +439,7 @@ def writing() -> Analysis:
         ):
             each.args["Sequence number"] = 13 * step + number
         for at in range(12):
-            begin_ns = script.now_ns
-            script.launch("void at::native::copy_backward", 20 * US, op="aten::copied")
-            span = CPU, begin_ns, script.now_ns - begin_ns
-            args = {"Sequence number": 13 * step + at, "Fwd thread id": 1}
-            script.marks.append(Mark(f"{engine}torch::autograd::CopySlices", "cpu_op", *span, args))
+            _copy_slices(script, 13 * step + at, "copied", 20 * US)
         script.end_step()
     call = Frame("/model.py", 30, "forward", "out[:, at] = layer(x[:, at])")
     own = {"phase": Phase.FORWARD, "file": "/model.py", "function": "forward"}
@@ -454,7 +460,7 @@ def test_a_loop_that_writes_parts_of_a_tensor_has_the_gradients_that_it_copies()
 
 def picking() -> Analysis:
     """Return steps in which a loop of no module picks columns, which the backward adds up."""
-    script, engine = Script(), "autograd::engine::evaluate_function: "
+    script = Script()
     for step in range(_STEPS):
         begin_ns = script.now_ns
         for _ in range(20):
@@ -465,11 +471,7 @@ def picking() -> Analysis:
         for number, each in enumerate(ops):
             each.args["Sequence number"] = 21 * step + number
         for at in range(20):
-            begin_ns = script.now_ns
-            script.launch("void at::native::clone_backward", 2 * US, op="aten::cloned")
-            span = CPU, begin_ns, script.now_ns - begin_ns
-            args = {"Sequence number": 21 * step + at, "Fwd thread id": 1}
-            script.marks.append(Mark(f"{engine}torch::autograd::CopySlices", "cpu_op", *span, args))
+            _copy_slices(script, 21 * step + at, "cloned", 2 * US)
             script.launch("void at::native::select_backward", 2 * US, op="aten::select_backward")
         script.end_step()
     picked = _LINE | {"code": "out[:, at] = x[:, labels[at]]", "phase": Phase.OTHER}
