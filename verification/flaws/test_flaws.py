@@ -5,13 +5,14 @@ import math
 import random
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 import torch
 
-from verification.flaws import programs, split
+from verification.flaws import measuring, programs, split
 from verification.flaws.catalogue import FIRST, FLAWS
 from verification.flaws.cores import cores_of, cores_to_wait_on
 from verification.flaws.eighth_catalogue import EIGHTH
@@ -19,6 +20,7 @@ from verification.flaws.fifth_catalogue import FIFTH
 from verification.flaws.fourth_catalogue import FOURTH
 from verification.flaws.judging import accepted_rules, judged, table, tuned_table
 from verification.flaws.measuring import (
+    compare,
     found_again,
     measure,
     measure_remedied,
@@ -104,6 +106,27 @@ def test_both_variants_of_a_flaw_run_and_compute_the_same(name: str, tmp_path: P
     assert row["flawed_ms"] > 0 < row["remedied_ms"]
     assert row["gain_ms"] == row["flawed_ms"] - row["remedied_ms"]
     assert found_again(row, tmp_path) == row
+
+
+def test_a_step_is_timed_and_recorded_again_until_both_take_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The third attempt is the last; what differs least stays, and nothing of the others."""
+    times = iter([(56.0, 30.0), (30.0, 36.0), (20.0, 30.0), (1.0, 1.0)])
+
+    def attempt(_make: object, _sizes: object, folder: Path) -> dict[str, float]:
+        flawed_ms, recorded_step_ms = next(times)
+        folder.mkdir(parents=True)
+        (folder / "findings.json").write_text(str(flawed_ms))
+        return {"flawed_ms": flawed_ms, "recorded_step_ms": recorded_step_ms}
+
+    monkeypatch.setattr(measuring, "_attempt", attempt)
+    monkeypatch.setattr(measuring, "_alone", lambda _: nullcontext())
+    row = compare("flaw", MagicMock(), sizes_of(is_tiny=False), tmp_path)
+    assert row["flawed_ms"] == 30
+    assert row["apart_in_attempts"] == [1.867, 1.2, 1.5]
+    assert [path.name for path in (tmp_path / "flaw").iterdir()] == ["findings.json"]
+    assert (tmp_path / "flaw" / "findings.json").read_text() == "30.0"
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo's, of activations
