@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|#.*")
@@ -74,6 +74,28 @@ def statements_in_turn(header: str, body: Sequence[str]) -> set[int] | None:
         in_turn, fed = _followed(accesses, carried)
         if fed == carried:
             return {at - 1 for at in in_turn if at}
+        carried = fed
+
+
+def statements_of_state(methods: Mapping[str, Sequence[str]]) -> dict[str, set[int]]:
+    """Return which statements of a module's methods need what its call before kept in ``self``.
+
+    The membrane of a spiking neuron is such a state: ``self.mem = self.decay * self.mem + x``.
+    """
+    parsed = {name: map(_parsed, body) for name, body in methods.items()}
+    accesses = {
+        name: [_Accesses() if each is None else _accesses_of(each, set()) for each in body]
+        for name, body in parsed.items()
+    }
+    written = [each.assigned | each.changed for body in accesses.values() for each in body]
+    carried = {name for each in written for name in each if name.startswith("self.")}
+    carried |= {f"self.{name}" for name in methods}
+    while True:
+        followed = {name: _followed(each, carried) for name, each in accesses.items()}
+        fed = {name for _, names in followed.values() for name in names}
+        fed |= {f"self.{name}" for name, (in_turn, _) in followed.items() if in_turn}
+        if fed == carried:
+            return {name: in_turn for name, (in_turn, _) in followed.items()}
         carried = fed
 
 

@@ -16,6 +16,7 @@ from profiler_ext.findings.code_of_rounds import (
     statement_text,
     statements_in_turn,
     statements_of_masks,
+    statements_of_state,
 )
 from profiler_ext.findings.facts import Facts, Rows
 from profiler_ext.findings.groups import Kind, LaunchGroup, busiest, nodes_kept
@@ -24,6 +25,7 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Position, PythonLines
 
+_KEPT = re.compile(r"\bself\.\w+[^=]*=(?!=)|\bself\.[\w.]+_\(")
 _LOOPS = re.compile(r"(?:async\s+)?(?:for|while)\b")
 IN_TURN: Final = "rounds that need each other"
 _MIN_ROUNDS = 2
@@ -51,9 +53,10 @@ def _in_turn(facts: Facts) -> InTurn:
     rounds, flags = np.ones(len(places) + 1, np.int64), np.zeros((2, len(places) + 1), np.bool_)
     if python is None or not facts.analysis.steps:
         return InTurn(rounds, *flags)
-    loops = list(_loops(python, len(facts.analysis.steps)))
+    frames = _frames(python)
+    loops = list(_loops(python, frames, len(facts.analysis.steps)))
     known: dict[_Key, list[_Around]] = {}
-    for each in _positions_in(python, loops):
+    for each in _positions_in(python, loops, set(_of_state(python, frames)) if loops else set()):
         known.setdefault(each.key, []).append(each)
     for at, place in enumerate(places):
         if around := known.get((place.stack, place.module)):
@@ -103,12 +106,20 @@ class _Loop:
     of_masks: frozenset[int]  # those at which a round compares the same tensors as all others
 
 
-def _loops(python: PythonLines, steps: int) -> Iterator[_Loop]:
-    """Yield the loops that run several rounds within a step."""
-    frames: dict[tuple[int | None, int | None], list[int]] = {}
+_Frames = dict[tuple[int | None, int], list[int]]
+
+
+def _frames(python: PythonLines) -> _Frames:
+    """Return the positions of each function, by what called it and its number."""
+    frames: _Frames = {}
     for at, position in enumerate(python.positions):
         if position.function is not None:
             frames.setdefault((position.parent, position.function), []).append(at)
+    return frames
+
+
+def _loops(python: PythonLines, frames: _Frames, steps: int) -> Iterator[_Loop]:
+    """Yield the loops that run several rounds within a step."""
     headers = {at for at, each in enumerate(python.positions) if _LOOPS.match(each.code or "")}
     looping = [own for own in frames.values() if headers.intersection(own)]
     for own, visited in zip(looping, _visited(python, looping), strict=True):
@@ -116,6 +127,49 @@ def _loops(python: PythonLines, steps: int) -> Iterator[_Loop]:
             rounds = _rounds_of(visited, header, _calls(python, own))
             if sum(map(len, rounds)) >= _MIN_ROUNDS * steps:
                 yield _loop(python.positions, header, rounds)
+
+
+def _of_state(python: PythonLines, frames: _Frames) -> Iterator[int]:
+    """Yield the positions of modules' methods that need what the call before kept in ``self``."""
+    for methods in _methods(python, frames).values():
+        codes = (python.positions[at].code or "" for own in methods.values() for at in own)
+        if not any(_KEPT.search(each) for each in codes):
+            continue
+        calls = _visited(python, list(methods.values()))
+        statements = {
+            name: list(_statements(python.positions, _usual(each, _calls(python, own))))
+            for (name, own), each in zip(methods.items(), calls, strict=True)
+        }
+        text = {
+            name: [_text(python.positions, each) for each in body]
+            for name, body in statements.items()
+        }
+        for name, found in statements_of_state(text).items():
+            yield from (at for number in found for at in statements[name][number])
+
+
+def _methods(python: PythonLines, frames: _Frames) -> dict[int, dict[str, list[int]]]:
+    """Return the methods of each module that ran, by name: ``forward``, and what calls ``self``."""
+    modules: dict[int, dict[str, list[int]]] = {}
+    owner: dict[int, int] = {}  # the module that ``self`` is, by a position of its methods
+    for (parent, function), own in frames.items():  # a caller's positions come first
+        if parent is None:
+            continue
+        name = python.functions[function].name
+        is_called = python.positions[parent].module is not None
+        is_own = f"self.{name.rpartition('.')[2]}(" in (python.positions[parent].code or "")
+        module = parent if is_called else owner.get(parent) if is_own else None
+        if module is not None:
+            owner.update(dict.fromkeys(own, module))
+            modules.setdefault(module, {}).setdefault(name.rpartition(".")[2], []).extend(own)
+    return modules
+
+
+def _usual(visited: Ints, calls: Ints) -> tuple[int, ...]:
+    """Return the positions of the way that most calls of a function take."""
+    parts = np.split(visited, np.flatnonzero(np.isin(visited, calls)))
+    ways = Counter(tuple(part[1:].tolist()) for part in parts if len(part) > 1)
+    return ways.most_common(1)[0][0] if ways else ()
 
 
 def _visited(python: PythonLines, frames: Sequence[Sequence[int]]) -> list[Ints]:
@@ -203,12 +257,15 @@ class _Around:
 
     key: _Key = ((), None)
     rounds: float = 1.0
+    apart: float = 1.0  # rounds of others, by the text of the loops alone
     is_in_loop: bool = False
     is_known: bool = True  # the text of all rounds
     is_mask: bool = False
 
 
-def _positions_in(python: PythonLines, loops: Sequence[_Loop]) -> Iterator[_Around]:
+def _positions_in(
+    python: PythonLines, loops: Sequence[_Loop], of_state: set[int]
+) -> Iterator[_Around]:
     """Yield what the loops around each position say, for those in loops."""
     sequence, every = _sequence(python), [_Around()]
     entries: dict[Position, int] = {}
@@ -220,25 +277,38 @@ def _positions_in(python: PythonLines, loops: Sequence[_Loop]) -> Iterator[_Arou
         parent = position.parent
         found = every[0 if parent is None else parent + 1]
         found = replace(found, key=_key(python, position, found.key), is_mask=False)
-        # What a line calls may be another module in each round: then it runs once
-        for loop in (each for each in own.get(parent, ()) if parent in (each.in_turn or ())):
+        for loop in own.get(parent, ()):
             call = replace(position, line=0, code=None)
             if call not in entries:
                 entries[call] = _entries(python, sequence, call)
-            part = max(min(entries[call] / loop.visits[parent or 0], 1.0), 1 / loop.rounds)
-            found = replace(found, rounds=found.rounds * part)
+            found = _called(found, loop, parent, entries[call])
         for loop in own.get(at, ()):
-            rounds = loop.rounds if at in (loop.in_turn or ()) else 1
-            found = replace(
-                found,
-                rounds=found.rounds * rounds,
-                is_in_loop=True,
-                is_known=found.is_known and loop.in_turn is not None,
-                is_mask=at in loop.of_masks,
-            )
+            found = _within(found, loop, at)
+        if at in of_state and found.apart > 1:
+            found = replace(found, rounds=found.rounds * found.apart, apart=1.0)
         every.append(found)
         if found.is_in_loop and (position.line or position.module is not None):
             yield found
+
+
+def _called(found: _Around, loop: _Loop, line: int | None, entries: int) -> _Around:
+    """What a line calls may be another module in each round: then it runs once."""
+    part = max(min(entries / loop.visits[line or 0], 1.0), 1 / loop.rounds)
+    if line in (loop.in_turn or ()):
+        return replace(found, rounds=found.rounds * part)
+    return replace(found, apart=found.apart * part)
+
+
+def _within(found: _Around, loop: _Loop, line: int) -> _Around:
+    is_in_turn = line in (loop.in_turn or ())
+    return replace(
+        found,
+        rounds=found.rounds * (loop.rounds if is_in_turn else 1),
+        apart=found.apart * (1 if is_in_turn else loop.rounds),
+        is_in_loop=True,
+        is_known=found.is_known and loop.in_turn is not None,
+        is_mask=line in loop.of_masks,
+    )
 
 
 def _key(python: PythonLines, position: Position, outer: _Key) -> _Key:

@@ -11,6 +11,7 @@ from profiler_ext.findings.code_of_rounds import (
     statement_text,
     statements_in_turn,
     statements_of_masks,
+    statements_of_state,
 )
 from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.groups import Kind, LaunchGroup
@@ -79,17 +80,43 @@ def test_the_text_of_a_round_tells_what_it_counts_by_a_mask(body, found):
     assert statements_of_masks("for t in range(n):", body) == found
 
 
+@pytest.mark.parametrize(
+    ("methods", "found"),
+    [
+        # A spiking neuron: the membrane is kept, the current is the round's own
+        ({"forward": ["i = self.fc(x)", "self.mem = self.decay * self.mem + i"]}, [{1}]),
+        ({"forward": ["h = self.h", "h = f(x, h)", "self.h = h"]}, [{0, 1, 2}]),
+        ({"forward": ["y = self.step(x)"], "step": ["self.h = self.cell(x, self.h)"]}, [{0}, {0}]),
+        ({"forward": ["y = self.read(x)", "self.h = y"], "read": ["z = f(self.h)"]}, [{0, 1}, {0}]),
+        # What is only kept, counted or overwritten needs no call before
+        ({"forward": ["self.last = f(x)", "return self.last"]}, [set()]),
+        ({"forward": ["self.calls += 1", "return f(x)"]}, [set()]),
+        ({"forward": ["self.cache.append(f(x))", "return g(x)"]}, [set()]),
+        ({"forward": ["h = self.cell(h)", "return h"], "cell": ["h = f(h)"]}, [set(), set()]),
+    ],
+)
+def test_the_text_of_a_module_tells_what_needs_its_call_before(methods, found):
+    assert list(statements_of_state(methods).values()) == found
+
+
 def test_a_statement_of_several_lines_ends_where_its_brackets_do():
     assert statement_text(["h = cell(", 'x[")"],', "h,"]) == 'h = cell(\nx[")"],\nh,)'
 
 
 _MODULES = (ModuleFrame("", "Net"), ModuleFrame("cell", "Cell"))
+_INNER = "return f(x, h)"
 _GIVEN = "given = F.linear(each)"
 _FUNCTIONS = (Function("/m.py", "forward"), Function("/m.py", "call"))
 
 
 def recurrent(
-    rounds: int, code: str, *, waits: bool = False, first: str = _GIVEN, first_us: int = 2
+    rounds: int,
+    code: str,
+    *,
+    waits: bool = False,
+    first: str = _GIVEN,
+    first_us: int = 2,
+    inner: str = _INNER,
 ) -> Analysis:
     """Return steps in which each round of a loop calls two lines, the second of a module."""
     script = Script()
@@ -104,21 +131,21 @@ def recurrent(
         script.launch("void at::native::sum_backward", 2 * US, op="aten::sum_backward")
         script.end_step()
     given = Frame("/m.py", 11, "forward", first)
-    call, inner = Frame("/m.py", 12, "forward", code), Frame("/m.py", 3, "call", "return f(x, h)")
+    call, within = Frame("/m.py", 12, "forward", code), Frame("/m.py", 3, "call", inner)
     own = {"phase": Phase.FORWARD, "file": "/m.py", "module_class": "Net"}
-    of_call = own | {"function": "call", "line": 3, "module": "cell", "stack": (call, inner)}
+    of_call = own | {"function": "call", "line": 3, "module": "cell", "stack": (call, within)}
     of_line = own | {"function": "forward", "line": 11, "module": "", "stack": (given,)}
-    places = {f"cell_{at}": of_call | {"code": inner.code} for at in range(4)}
-    places |= {"linear": of_line | {"code": given.code}, "item": of_call | {"code": inner.code}}
+    places = {f"cell_{at}": of_call | {"code": inner} for at in range(4)}
+    places |= {"linear": of_line | {"code": given.code}, "item": of_call | {"code": inner}}
     made = placed(script.analysis(), **places)
     names = [made.launches.name[at] for at in range(len(made.launches))]
     phase = np.array([int("backward" in name) for name in names], np.int32)
     launches = replace(made.launches, phase=Interned(phase, (Phase.FORWARD, Phase.BACKWARD)))
-    recording = replace(made.recording, python=_lines(rounds, first, code))
+    recording = replace(made.recording, python=_lines(rounds, first, code, inner))
     return replace(made, launches=launches, recording=recording)
 
 
-def _lines(rounds: int, first: str, code: str) -> PythonLines:
+def _lines(rounds: int, first: str, code: str, inner: str) -> PythonLines:
     """Return the lines of these steps: a loop of a function, and what its second line calls."""
     positions = (
         Position(None, module=0),
@@ -128,7 +155,7 @@ def _lines(rounds: int, first: str, code: str) -> PythonLines:
         Position(0, 0, 12, code=code),
         Position(4, module=1),
         Position(5, 1),
-        Position(5, 1, 3, code="return f(x, h)"),
+        Position(5, 1, 3, code=inner),
     )
     step = [0, 1, 2, *([3, 4, 5, 6, 7, 5, 4, 2] * rounds), 0, -1]
     visited = step * _STEPS
@@ -160,6 +187,16 @@ def test_of_rounds_that_need_each_other_only_the_rest_is_merged():
     # A node of a CUDA graph takes 2 of the 10 us of a launch; its kernels run as before
     assert set(groups[IN_TURN].cpu_kept) == {0.2}
     assert set(np.ravel(groups[IN_TURN].busy_kept)) == {1.0}
+
+
+def test_a_module_that_keeps_a_state_needs_its_call_before():
+    analysis = recurrent(25, "y = self.cell(given)", inner="self.h = f(x, self.h)")
+    bound, merged = judged(python_loop.RULE, analysis).ranked
+    assert bound.summary.endswith("a Python loop whose rounds need each other (100 launches)")
+    assert merged.summary.endswith("a Python loop runs 25 times in a forward (25 launches)")
+    # Each of 25 modules is called once: its state is of the step before
+    once = [0, 1, 2, 3, 4, 5, 6, 7, 5, 4, 2, *([3, 4, 2] * 24), 0, -1]
+    assert set(in_turn(facts_of(_with_lines(analysis, once))).rounds.tolist()) == {1}
 
 
 def test_rounds_that_need_each_other_and_wait_are_no_graph():
