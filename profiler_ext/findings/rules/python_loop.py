@@ -70,7 +70,8 @@ RULE = Rule(
     "round before is none there. The backward of a loop counts, too, with that of lines of views "
     "in it, which launch nothing else, and the whole gradients that autograd copies for each part "
     "that is written. Rounds need each other where, by the text of all lines that ran, one reads "
-    "what the round before made of what it read itself: `h = self.cell(x, h)`, `found[-1]`. A sum "
+    "what the round before made of what it read itself: `h = self.cell(x, h)`, `found[-1]`, or a "
+    "state that a called module keeps (`self.mem = f(self.mem, x)`). A sum "
     "over the rounds is no such thing, but for what reads it. They are a finding of their own if "
     "nothing in them waits for the device, and the other launches of the loop are another.",
     because="Each op costs the CPU the same, however small its tensor. Loops over parameters "
