@@ -7,6 +7,7 @@ or the remedied step of one program. The lines to name end in a comment `# flaw:
 from __future__ import annotations
 
 from .eighth_catalogue import EIGHTH
+from .eleventh_catalogue import ELEVENTH
 from .fifth_catalogue import FIFTH
 from .flaw import GITHUB, TORCH_DOCS, Flaw, Source, thread
 from .fourth_catalogue import FOURTH
@@ -512,7 +513,9 @@ FIRST = {
 }
 """The flaws of the first collection."""
 
-FLAWS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH
+FLAWS = (
+    FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH
+)
 
 NOT_JUDGED = {
     "DDP without no_sync while gradients are accumulated": "several GPUs",

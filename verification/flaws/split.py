@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .catalogue import FIRST
 from .eighth_catalogue import EIGHTH
+from .eleventh_catalogue import ELEVENTH
 from .fifth_catalogue import FIFTH
 from .fourth_catalogue import FOURTH
 from .ninth_catalogue import NINTH
@@ -21,7 +22,7 @@ __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 11)))
+SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 12)))
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -32,7 +33,7 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 def drawn() -> dict[str, list[str]]:
     """The halves of the first collection, and all of the others."""
-    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
+    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH)
     later = {f"held_out_{at}": sorted(each) for at, each in enumerate(sets, 2)}
     return draw(list(FIRST), SEED) | later
 

@@ -221,7 +221,7 @@ def added_to(model: nn.Module, grads: tuple[Tensor, ...]) -> None:
 
 
 def learner_deepcopied(flawed: bool, sizes: Sizes) -> Step:
-    tasks, ways, shots, side, width, depth = sizes.of((24, 5, 5, 84, 48, 6), (2, 2, 2, 16, 4, 2))
+    tasks, ways, shots, side, width, depth = sizes.of((16, 5, 5, 84, 48, 6), (2, 2, 2, 16, 4, 2))
     model = seeded(lambda: FewShots(width, depth, ways), sizes)
     optimizer = fused_adamw(model)
     count = ways * shots
