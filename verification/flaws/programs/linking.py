@@ -170,7 +170,7 @@ class PathBias(nn.Module):
         bias = torch.einsum("bijpc,pch->bijh", seen, self.weights.to(seen.dtype))
         bias = bias / distances.clamp(min=1)[..., None]  # flaw: path_bias_per_layer
         bias = bias + self.distances(distances)  # flaw: path_bias_per_layer
-        return bias.permute(0, 3, 1, 2)
+        return bias.permute(0, 3, 1, 2).contiguous()  # flaw: path_bias_per_layer
 
 
 class PathLayer(nn.Module):
@@ -248,15 +248,16 @@ def negatives_by_multinomial(flawed: bool, sizes: Sizes) -> Step:
 
 def angular_features(near: Tensor, distances: Tensor, cutoff: float) -> Tensor:
     """Sums over pairs of neighbours of what their angle and their distances are."""
-    first, second = torch.triu_indices(near.shape[1], near.shape[1], 1, device=near.device)
+    pairs = torch.triu_indices(near.shape[1], near.shape[1], 1, device=near.device)
     # flaw in the next line: angles_of_far_pairs
-    cosines = (near[:, first] * near[:, second]).sum(-1)
-    r_1, r_2 = distances[:, first], distances[:, second]  # flaw: angles_of_far_pairs
+    first, second = (near.index_select(1, each) for each in pairs)
+    cosines = (first * second).sum(-1)  # flaw: angles_of_far_pairs
+    # flaw in the next line: angles_of_far_pairs
+    r_1, r_2 = (distances.index_select(1, each) for each in pairs)
     angles = torch.acos(0.95 * cosines / (r_1 * r_2))  # flaw: angles_of_far_pairs
+    smooth = 0.5 * (1 + torch.cos(torch.pi * r_1 / cutoff))  # flaw: angles_of_far_pairs
     # flaw in the next line: angles_of_far_pairs
-    smooth = (
-        0.25 * (1 + torch.cos(torch.pi * r_1 / cutoff)) * (1 + torch.cos(torch.pi * r_2 / cutoff))
-    )
+    smooth = smooth * 0.5 * (1 + torch.cos(torch.pi * r_2 / cutoff))
     is_near = (r_1 < cutoff) & (r_2 < cutoff)  # flaw: angles_of_far_pairs
     smooth = torch.where(is_near, smooth, 0)  # flaw: angles_of_far_pairs
     shifts = torch.linspace(0.2, 2.9, 4, device=near.device)
