@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import re
 import sys
 import weakref
@@ -25,6 +24,7 @@ from profiler_ext.capture.traces.module_paths import (
 from profiler_ext.records.lineage import ModuleFrame, PartModules
 from profiler_ext.records.recording import PythonLines, Settings
 from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.living import living
 
 _NUMBERED = re.compile(r"model (\d+)(?:\.|$)")
 
@@ -210,8 +210,7 @@ def note_active(module: torch.nn.Module) -> None:
 
 
 def _modules_alive() -> list[torch.nn.Module]:
-    # As `process.is_module`, without a call for each of a million objects.
-    alive = {id(o): o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)}
+    alive = {id(each): each for each in living(torch.nn.Module)}
     todo = [module for known in tuple(_ACTIVE.values()) if (module := known()) is not None]
     visited: set[int] = set()
     while todo:

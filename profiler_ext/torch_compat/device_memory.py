@@ -6,7 +6,6 @@ requested; ``torch/cuda/memory.py``, ``_record_memory_history`` and ``_snapshot`
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from profiler_ext.torch_compat.living import living
 from profiler_ext.torch_compat.names import running_names
 
 MAX_ENTRIES = 1_000_000
@@ -258,13 +258,10 @@ def buckets_of(module: torch.nn.Module) -> list[torch.Tensor]:
 
 def alive() -> tuple[list[torch.Tensor], list[Any]]:
     """Return the tensors and the optimizers that Python holds."""
-    tensors, optimizers = [], []
-    for each in gc.get_objects():
-        kind = type(each)
-        if issubclass(kind, torch.Tensor):
-            tensors.append(each)
-        elif issubclass(kind, torch.optim.Optimizer):
-            optimizers.append(each)
+    tensors: list[torch.Tensor] = []
+    optimizers: list[Any] = []
+    for each in living(torch.Tensor, torch.optim.Optimizer):
+        (tensors if is_tensor(each) else optimizers).append(each)
     return tensors, optimizers
 
 

@@ -17,6 +17,7 @@ import torch
 
 from profiler_ext.torch_compat import device_memory, points, private
 from profiler_ext.torch_compat.import_hooks import DYNAMO, is_importing
+from profiler_ext.torch_compat.living import living
 from profiler_ext.torch_compat.names import artifact_names, running_names
 
 
@@ -315,8 +316,7 @@ def on_module_calls(
 
 def live_optimizer() -> Any | None:
     """Return an optimizer that the program holds, if any."""
-    optimizer: type = torch.optim.Optimizer
-    return next((each for each in gc.get_objects() if issubclass(type(each), optimizer)), None)
+    return next(iter(living(torch.optim.Optimizer)), None)
 
 
 def set_memory_budget(part: float) -> None:
