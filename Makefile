@@ -1,5 +1,5 @@
 # make demo    profile two training steps of examples/gpt.py into profile_out/
-# make test    what to run before each commit: lint, types, the book, tests, and a sample of verification/
+# make test    what to run before each commit: lint, types, the book, tests, of what is slow a sample (conftest.py)
 # make verify  all tests and all of verification/, also on other Pythons, and the wheel: an hour
 # make test-lines [LINES=--whole]    a sample of the tests of eager lines, or all of them, on each Python
 #              of $(LINE_PYTHONS) that is installed, in .venv-3.12 and the like (5 GB each)

@@ -1,4 +1,4 @@
-"""How the tests run on any machine: the longest files first, C++ compiled once, harnesses sampled.
+"""How the tests run on any machine: the longest files first, C++ compiled once, slow ones sampled.
 
 Files are handed to processes one by one (``--dist loadfile --no-loadscope-reorder``): one that
 takes minutes and comes last would run alone.
@@ -33,6 +33,31 @@ LONGEST = (
 """Those that take longest, the longest first."""
 SAMPLE_OF = 16
 """One of so many tests of a harness or a sweep is in the sample, and one of each at least."""
+SAMPLE_OF_SLOW = 4
+SLOW = (
+    "tests/book",
+    "tests/capture",
+    "tests/cases",
+    "tests/cluster",
+    "tests/comparison",
+    "tests/end_to_end",
+    "tests/exporters",
+    "tests/inside",
+    "tests/integrations",
+    "tests/memory",
+    "tests/serving",
+    "tests/tensorboard",
+    "tests/test_behaviour.py",
+    "tests/test_cli.py",
+    "tests/test_joint_table.py",
+    "tests/test_one_step.py",
+    "tests/test_printing.py",
+    "tests/trials",
+)
+"""Tests that compile, start processes or read whole recordings: one of four is in the sample.
+
+All of them take 25 minutes on two slow cores, of which CI may take 15.
+"""
 
 settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -41,8 +66,10 @@ settings.load_profile("busy machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that runs the harnesses whole."""
-    parser.addoption("--whole", action="store_true", help="all tests, and not a sample of some")
+    """Add the option that runs all tests."""
+    parser.addoption(
+        "--whole", action="store_true", help="all tests, not a sample of the slow ones"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,10 +108,10 @@ def _is_named(config: pytest.Config) -> bool:
 
 
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return what only ``--whole`` runs: most of each harness and sweep, and what is marked so."""
+    """Return what only ``--whole`` runs: most of what is slow or a sweep, and what is marked so."""
     sampled: dict[Path, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.path.is_relative_to(VERIFICATION) or item.get_closest_marker("sweep"):
+        if _sample_of(item) > 1:
             sampled[item.path].append(item)
     left_out = {item for item in items if item.get_closest_marker("whole")}
     for own in sampled.values():
@@ -96,9 +123,10 @@ def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
 
 def _sample_of(item: pytest.Item) -> int:
     """Return of how many tests one is in the sample."""
-    mark = item.get_closest_marker("sweep")
-    of: int = SAMPLE_OF if mark is None else mark.kwargs.get("of", SAMPLE_OF)
-    return of
+    if item.path.is_relative_to(VERIFICATION) or item.get_closest_marker("sweep"):
+        return SAMPLE_OF
+    path = item.path.relative_to(ROOT)
+    return SAMPLE_OF_SLOW if any(path.is_relative_to(each) for each in SLOW) else 1
 
 
 def _draw(item: pytest.Item) -> int:

@@ -26,8 +26,6 @@ from tests.capture.regions import (
 )
 from tests.compiling import capture
 
-pytestmark = pytest.mark.sweep(of=3)
-
 COPIES = pytest.mark.skipif(
     importlib.util.find_spec("torch._dynamo.variables.invoke_subgraph") is None,
     reason="this torch traces each call of a region, and its lines are known",

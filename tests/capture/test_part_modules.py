@@ -2,14 +2,11 @@
 
 import gc
 
-import pytest
 from torch import nn
 
 from profiler_ext.capture.called_modules import model_modules, part_modules
 from profiler_ext.capture.held_modules import HeldModules, note_active
 from profiler_ext.records.lineage import ModuleFrame
-
-pytestmark = pytest.mark.sweep(of=3)
 
 
 class Layer(nn.Module):

@@ -10,8 +10,6 @@ import profiler_ext
 from profiler_ext.recall.wrapper_calls import boundary_names
 from profiler_ext.torch_compat.inputs import PassedTensors, Passing
 
-pytestmark = pytest.mark.sweep(of=3)
-
 
 def _recorded(step):
     profiler_ext.enable()

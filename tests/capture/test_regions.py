@@ -24,7 +24,6 @@ __all__ = ["fresh_torch"]
 pytestmark = [
     pytest.mark.usefixtures("fresh_torch"),
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.sweep(of=3),
 ]
 
 Row = tuple[str, str, str | None, int]

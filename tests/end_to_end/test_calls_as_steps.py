@@ -18,8 +18,6 @@ from tests.end_to_end.script_runs import Run, exits, messages, out, run, steps
 
 __all__ = ["exits", "run"]
 
-pytestmark = pytest.mark.sweep(of=3)
-
 Capture = pytest.CaptureFixture[str]
 
 NETS = """

@@ -13,8 +13,6 @@ from tests.watched import needs_lines
 
 __all__ = ["exits", "run"]
 
-pytestmark = pytest.mark.sweep(of=3)
-
 Capture = pytest.CaptureFixture[str]
 TRAIN = "for n in range(30): print('step', n); step()"
 

@@ -20,7 +20,6 @@ from profiler_ext.sessions.session import Session
 # What Dynamo warns of itself when it traces from a value that is no leaf.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
-    pytest.mark.sweep(of=3),
 ]
 
 

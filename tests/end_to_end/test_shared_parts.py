@@ -20,7 +20,7 @@ from torch.fx.passes.split_module import split_module
 import profiler_ext
 from profiler_ext.sessions.session import Session
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.sweep(of=3)]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @torch.library.custom_op("profiler_ext_parts::cut", mutates_args=())

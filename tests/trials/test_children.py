@@ -23,8 +23,6 @@ from profiler_ext.trials.edits import edits_of
 from profiler_ext.trials.measuring import Children, Script, Side, loss_difference
 from profiler_ext.trials.trying import breakdown_changes
 
-pytestmark = pytest.mark.sweep(of=3)
-
 SCRIPT = Path(__file__).with_name("script.py")
 PATCHED = (
     "fused_optimizer",
