@@ -56,7 +56,7 @@ SLOW = (
 )
 """Tests that compile, start processes or read whole recordings: one of four is in the sample.
 
-All of them take 25 minutes on two slow cores, of which CI may take 15.
+With all of them CI took 25 minutes on two slow cores; it may take 15.
 """
 
 settings.register_profile(
