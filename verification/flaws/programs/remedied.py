@@ -13,13 +13,16 @@ from torch import Tensor
 
 from . import tuned
 from .program import Sizes, Step
+from .settings import Graph
 
 __all__ = [
     "bert_compiled",
     "diffusion_compiled",
     "dlrm_compiled",
+    "graph_network_compiled",
     "lstm_cudnn",
     "resnet_channels_last",
+    "resnet_compiled",
 ]
 
 _EAGER_STEPS = 5
@@ -52,6 +55,54 @@ def dlrm_compiled(sizes: Sizes) -> Step:
     return tuned.dlrm_compiled(sizes, mode="reduce-overhead")
 
 
+class _SumsOfNeighbours(torch.autograd.Function):
+    """Sums of rows by edges that were sorted by what they are summed at, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, edges: tuple[Tensor, ...]) -> Tensor:
+        ctx.edges = edges
+        sources, lengths, _, _ = edges
+        return torch.segment_reduce(rows.index_select(0, sources), "sum", lengths=lengths)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        _, _, targets, lengths = ctx.edges
+        return torch.segment_reduce(
+            gradients[0].index_select(0, targets), "sum", lengths=lengths
+        ), None
+
+
+class _SortedGraph(Graph):
+    """A graph network whose edges are sorted once, for the sums at their ends and beginnings."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__(width, layers)
+        self.edges: tuple[Tensor, ...] = ()
+
+    def forward(self, x: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+        for message, update in zip(self.messages, self.updates, strict=True):
+            summed = self.sums(message(x), sources, targets)
+            x = x + F.relu(update(torch.cat((x, summed), 1)))
+        return x
+
+    @torch.compiler.disable
+    def sums(self, rows: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+        if not self.edges:
+            by_target, by_source = targets.argsort(), sources.argsort()
+            self.edges = (
+                sources[by_target],
+                targets.bincount(minlength=len(rows)),
+                targets[by_source],
+                sources.bincount(minlength=len(rows)),
+            )
+        summed: Tensor = _SumsOfNeighbours.apply(rows, self.edges)  # type: ignore[no-untyped-call]
+        return summed
+
+
+def graph_network_compiled(sizes: Sizes) -> Step:
+    return tuned.graph_network_compiled(sizes, _SortedGraph)
+
+
 def lstm_cudnn(sizes: Sizes) -> Step:
     """The whole step as one CUDA graph."""
     step = tuned.lstm_cudnn(sizes)
@@ -76,3 +127,7 @@ def lstm_cudnn(sizes: Sizes) -> Step:
 
 def resnet_channels_last(sizes: Sizes) -> Step:
     return tuned.resnet_compiled(sizes)
+
+
+def resnet_compiled(sizes: Sizes) -> Step:
+    return tuned.resnet_compiled(sizes, mode="reduce-overhead")

@@ -80,8 +80,8 @@ def resnet_channels_last(sizes: Sizes) -> Step:
     return _benchmarked(_classified(resnet(sizes), _images_last(sizes, 128), sizes))
 
 
-def resnet_compiled(sizes: Sizes) -> Step:
-    model = compiled(resnet(sizes), sizes)
+def resnet_compiled(sizes: Sizes, **options: Any) -> Step:
+    model = compiled(resnet(sizes), sizes, **options)
     return _benchmarked(_classified(model, _images_last(sizes, 128), sizes))
 
 
@@ -189,9 +189,9 @@ def experts_batched(sizes: Sizes) -> Step:
     return Step(training(lambda: run(x).square().mean(), optimizer, sizes))
 
 
-def graph_network_compiled(sizes: Sizes) -> Step:
+def graph_network_compiled(sizes: Sizes, made: Callable[..., nn.Module] = Graph) -> Step:
     width, layers, nodes, edges = sizes.of((128, 4, 40_000, 400_000), (8, 2, 20, 60))
-    model = seeded(lambda: Graph(width, layers), sizes)
+    model = seeded(lambda: made(width, layers), sizes)
     x, sources, targets = seeded(
         lambda: (
             torch.randn(nodes, width),
