@@ -250,3 +250,19 @@ def test_a_masked_softmax_of_known_length_is_judged_by_the_causal_kernel_of_that
 
 def test_a_softmax_far_from_batched_products_is_left_alone() -> None:
     assert is_silent(unfused_attention.RULE, written(softmax_line=40))
+
+
+def test_short_products_that_make_a_bias_are_no_part_of_the_attention() -> None:
+    script = Script()
+    for op in ("bmm", "bmm", "baddbmm", "add", "_softmax", "baddbmm"):
+        if "bmm" in op:
+            script.launch("Memset (Device)", US, op=f"aten::{op}", category="gpu_memset")
+        script.launch(f"{op}_kernel", (5 if op == "bmm" else 300) * US, op=f"aten::{op}")
+    script.wait()
+    script.end_step()
+    here = FORWARD | {"code": "y", "module": "blocks.0"}
+    places = dict.fromkeys(("baddbmm", "add", "_softmax"), here) | {"bmm": here | {"line": 2}}
+    found = only(unfused_attention.RULE, placed(script.analysis(), **places))
+    # Two products with a memset each, the addition and the softmax
+    assert [each.value for each in found.evidence[:2]] == [6, 1202 * US]
+    assert found.location.line == 3

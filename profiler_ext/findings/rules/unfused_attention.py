@@ -87,6 +87,7 @@ def _written_out(facts: Facts) -> Iterator[Candidate]:
             continue
         if not _takes_scores(facts, launches, near):
             continue
+        near = _at_lines_next_to(facts, launches, near)
         if _is_whole(facts, launches) and _is_whole(facts, near) and not _is_of_rows(facts, near):
             own = _attention(facts, launches, near)
             counted.update(own.tolist())
@@ -111,14 +112,31 @@ def _takes_scores(facts: Facts, softmaxes: events.Ints, products: events.Ints) -
 
     A router takes the softmax of what a linear layer returns, before batched products of experts.
     """
+    before, _ = _neighbours(facts, softmaxes)
+    return 2 * int(np.isin(before, products).sum()) > len(before)
+
+
+def _at_lines_next_to(facts: Facts, softmaxes: events.Ints, near: events.Ints) -> events.Ints:
+    """Return the products at lines that run one right before or after a softmax.
+
+    Others near it make what is added to the scores, which a fused kernel takes as it is.
+    """
+    own = np.intersect1d(np.concatenate(_neighbours(facts, softmaxes)), near)
+    lines = {facts.place(row).line for row in own.tolist()}
+    return near[[facts.place(row).line in lines for row in near.tolist()]]
+
+
+def _neighbours(facts: Facts, softmaxes: events.Ints) -> tuple[events.Ints, events.Ints]:
+    """Return the products of any kind before and after each softmax of a forward; -1 for none."""
     is_forward = facts.mainly(lambda place: place.phase == vocabulary.Phase.FORWARD)
     forward = softmaxes[is_forward[softmaxes]]
-    every = np.flatnonzero(facts.in_steps(_rows(facts, _ANY_PRODUCT)))
+    is_memset = facts.named(lambda name: name.startswith("Memset"))  # of what a product sums into
+    every = np.flatnonzero(facts.in_steps(_rows(facts, _ANY_PRODUCT) & ~is_memset))
     rank = _ranks(facts)
     every = every[np.argsort(rank[every])]
-    before = np.searchsorted(rank[every], rank[forward]) - 1
-    is_scored = (before >= 0) & np.isin(every[np.maximum(before, 0)], products)
-    return 2 * int(is_scored.sum()) > len(forward)
+    after = np.searchsorted(rank[every], rank[forward])
+    ended = np.concatenate([[-1], every, [-1]])
+    return ended[after], ended[after + 1]
 
 
 def _is_of_rows(facts: Facts, products: events.Ints) -> bool:
@@ -293,7 +311,8 @@ RULE = Rule(
     "writes out is held against the same ops in the table, with a softmax of the same dtype: "
     "torch's own computes bfloat16 in float32. What is added to the scores is a mask, or a bias if "
     "its gradient is summed, and is judged by a kernel that takes it as it is; with dropout, that "
-    "is the memory-efficient one. Of attention that is written out, the products, the softmax, "
+    "is the memory-efficient one. Of attention that is written out, the softmax, the products at "
+    "lines that run one right before or after it, "
     "what runs between them, and what scales, masks or drops at their lines. In inference only "
     "products and softmaxes of 20 us or more are judged: with one token at a time, products are "
     "as fast.",
