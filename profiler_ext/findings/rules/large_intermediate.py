@@ -91,6 +91,11 @@ def _elements(facts: Facts) -> Ints:
     return counts
 
 
+def elements_of_calls(facts: Facts) -> Ints:
+    """Return how many elements each launch computes, with the other parts of its op."""
+    return _of_calls(facts)[0]
+
+
 def _of_calls(facts: Facts) -> tuple[Ints, Ints]:
     """Return the elements and the time of each launch, with those of its op's other parts.
 

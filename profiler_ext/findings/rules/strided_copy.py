@@ -1,4 +1,4 @@
-"""The rule for copies that make a view contiguous for a kernel that reads views as well."""
+"""The rule for copies that make a view contiguous, where what reads it could do without."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
+from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time, launching
+from profiler_ext.findings.groups import blocks_of
+from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, count_and_time, launching
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
+from profiler_ext.findings.rules.large_intermediate import elements_of_calls
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
@@ -47,6 +49,14 @@ _REMEDY = {
     _POINT: "leave the copy out: shapes with ones (unsqueeze, expand) broadcast in pointwise ops",
 }
 _SUMMARY = {_POINT: "a tensor is repeated that a pointwise op would broadcast"}
+_PUTS_BACK = "aten::slice_backward"
+_SOFTMAX = re.compile(r"aten::_?(log_)?softmax$")
+_SOFTMAX_BACKWARD = re.compile(r"aten::_(log_)?softmax_backward_data$")
+_BLOCK_FOR_EACH_ROW = "cunn_SoftMax"
+# ``x[..., :-1, :]`` cuts a few rows off; of ``x[:, :-1]`` the number of values has to tell
+_CUTS_ROWS = re.compile(r"\[[^\[\]]*(?:\b\d\s*:|:\s*-\d)\s*,\s*:\s*\]")
+_CUTS_ONE = re.compile(r"\[\s*:\s*,\s*(?::\s*-1|1\s*:)\s*\]")
+_MOST_CUT = 1.25  # where more is cut off, a softmax of all rows takes longer than the copies
 _MAX_LINES = 3  # from a copy to the views whose gradient it makes a copy, too
 
 
@@ -60,7 +70,95 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         for own, reader in zip(launches_by_line(facts, copies), readers, strict=True)
         if reader is not None
     ]
-    return [*asked, *_of_norms(facts)]
+    return [*asked, *_of_norms(facts), *_of_softmaxes(facts)]
+
+
+def _of_softmaxes(facts: Facts) -> Iterator[Candidate]:
+    """Yield the copies of nearly all rows of a tensor for a softmax, and those of their gradient.
+
+    A softmax of rows does not depend on other rows: what is cut off before can be cut off behind.
+    """
+    puts_back = facts.mainly(lambda place: place.aten_op == _PUTS_BACK)
+    puts_back &= facts.launches.scope.where(Scope.EAGER) & facts.launches.phase.where(
+        Phase.BACKWARD
+    )
+    others = ~puts_back & ~facts.named(is_conversion)
+    for gradients in launches_by_line(facts, np.flatnonzero(facts.in_steps(puts_back))):
+        before = _next_to(facts, gradients, others, is_before=True)
+        own = _cut_rows(facts, gradients, before)
+        if len(own):
+            launches = np.union1d(own, _copied_alike(facts, own))
+            saved_ns = facts.removed_per_step_ns(launches)
+            yield Candidate(
+                summary="nearly all rows are copied for a softmax, and their gradient back",
+                est_saving_ns=saved_ns,
+                confidence=Confidence.ESTIMATED,
+                remedy="slice what the softmax returns; for a cross entropy leave the slice out, "
+                "and give the other rows targets of ignore_index: "
+                "F.pad(targets[:, 1:], (0, 1), value=-100)",
+                location=location_of(facts.place(int(own[0]))),
+                evidence=(*count_and_time(facts, launches), *launching(facts, launches, saved_ns)),
+                launches=launches,
+            )
+
+
+def _cut_rows(facts: Facts, gradients: Ints, before: Ints) -> Ints:
+    """Return the launches that put the gradient of a softmax between zeros, of a line's slices."""
+    code = facts.place(int(gradients[0])).code or ""
+    counts, called = elements_of_calls(facts), facts.called_ops(gradients)
+    is_copy = facts.of_op(_COPIES.__eq__)
+    found = [NO_ROWS]
+    for call in np.unique(called).tolist():
+        own = gradients[called == call]
+        softmax = int(before[called == call][0])
+        parts = [own[is_copy[own]], own[~is_copy[own]]]
+        if softmax < 0 or not all(map(len, parts)):
+            continue
+        if _SOFTMAX_BACKWARD.match(facts.innermost_op(softmax)) is None:
+            continue
+        kept, zeros = (int(counts[each].max()) for each in parts)
+        while 0 < zeros < kept:  # of a fill it is known but for a power of two
+            zeros *= 2
+        is_of_rows = _CUTS_ROWS.search(code) or (
+            _CUTS_ONE.search(code) and _is_no_value_of_each(facts, softmax, zeros - kept)
+        )
+        if is_of_rows and 0 < kept <= zeros <= _MOST_CUT * kept:
+            found.append(own)
+    return np.concatenate(found)
+
+
+def _is_no_value_of_each(facts: Facts, softmax: int, cut: int) -> bool:
+    """Tell whether more values are cut off than one of each row of a softmax."""
+    rows = int(blocks_of(facts, np.array([softmax]))[0])
+    return _BLOCK_FOR_EACH_ROW in facts.launches.name[softmax] and cut >= 2 * rows > 0
+
+
+def _copied_alike(facts: Facts, gradients: Ints) -> Ints:
+    """Return the copies that a softmax reads and that have as many values as gradients of them."""
+    launches, counts = facts.launches, elements_of_calls(facts)
+    is_copy = facts.of_op(_COPIES.__eq__)
+    is_alike = is_copy & np.isin(counts, counts[gradients[is_copy[gradients]]])
+    is_alike &= launches.scope.where(Scope.EAGER) & ~launches.phase.where(Phase.BACKWARD)
+    rows = np.flatnonzero(facts.in_steps(is_alike & ~facts.named(is_conversion)))
+    readers = _next_to(facts, rows, ~is_copy, is_before=False).tolist()
+    is_read = [row >= 0 and _is_softmax(facts.innermost_op(row)) for row in readers]
+    return rows[np.array(is_read, np.bool_)]
+
+
+def _is_softmax(op: str) -> bool:
+    return _SOFTMAX.match(op) is not None
+
+
+def _next_to(facts: Facts, launches: Ints, others: Rows, *, is_before: bool) -> Ints:
+    """Return which of others a stream runs right before or after each launch; -1 for none."""
+    table = facts.launches
+    order = np.lexsort((table.start_ns, table.stream.filled(-1), table.device))
+    rank: Ints = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    chosen = order[others[order]]
+    at = np.searchsorted(rank[chosen], rank[launches])
+    found: Ints = np.concatenate([[-1], chosen, [-1]])[at if is_before else at + 1]
+    return found
 
 
 def _of_norms(facts: Facts) -> Iterator[Candidate]:
@@ -174,18 +272,22 @@ RULE = Rule(
     "`scaled_dot_product_attention`. Or what reads a contiguous copy is a matrix product whose "
     "operand the line transposes. Or a line repeats a tensor (`repeat`, `expand().contiguous()`), "
     "and a pointwise op reads it next. Or two or more layer or group norms copy what they "
-    "normalise, because it is strided.",
+    "normalise, because it is strided. Or a softmax reads all rows but a few, which a line cuts "
+    "off (`logits[:, :-1]`), and its gradient is put between zeros.",
     because="Kernels of attention and of matrix products read their operands by strides: a "
     "transposed view costs them nothing. The copy reads and writes the tensor once more, and in "
     "training so does that of its gradient, which gets the copy's layout. Pointwise ops broadcast. "
     "Norms read contiguous tensors: where a transposed view goes through all layers (an image's "
-    "patches, by `flatten(2).transpose(1, 2)`), each norm copies it.",
+    "patches, by `flatten(2).transpose(1, 2)`), each norm copies it. A softmax, too, and it does "
+    "not depend on other rows: what is cut off before it can be cut off behind.",
     remedy="Leave `.contiguous()` or `repeat` out; for norms add one where the view is made. It is "
     "needed before a `.view()` with other sizes, and before kernels of your own that take no "
-    "strides; such lines are not reported.",
+    "strides; such lines are not reported. Slice what a softmax returns; for a cross entropy leave "
+    "the slice out, and give the other rows targets of `ignore_index`.",
     saving="Time of the copies, and of as many copies of gradients in the same function, or of "
-    "launching them if the CPU is behind; of norms less one for a copy that is kept. Compiled code "
-    "makes no such copies and is not judged.",
+    "launching them if the CPU is behind; of norms less one for a copy that is kept, of rows "
+    "before a softmax with the zeros around their gradient. Compiled code makes "
+    "no such copies and is not judged.",
     not_on_cpu=ON_CPU,
     judge=_judge,
 )
