@@ -1,4 +1,4 @@
-"""The rule for a network that a step runs again on the same input."""
+"""The rule for a network that a step runs again on the same input, or on the same samples."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from profiler_ext.findings.code_of_lines import assigned, equal_calls
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.groups import SHORT_NS
 from profiler_ext.findings.lines_of_functions import (
     Function,
     arguments_of,
@@ -20,6 +21,7 @@ from profiler_ext.findings.lines_of_functions import (
     functions_of,
     launches_under,
 )
+from profiler_ext.findings.repeated_samples import RepeatedSamples, calls_of_repeated
 from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
@@ -37,11 +39,14 @@ _KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|past|prev|env|loader
 # Many stacks have the same lines
 _assigned = lru_cache(4096)(assigned)
 _arguments = lru_cache(4096)(arguments_of)
+_REPEATS = re.compile(r"aten::(repeat|repeat_interleave|cat|concat|concatenate)$")
+_STRIDED = re.compile(r"\belementwise_kernel<")  # what is contiguous is copied by vectors
+_LEAST_TIMES = 2
 _ONCE = "call it once and use its result at both lines"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    return (*_candidates(facts), *_in_rounds(facts))
+    return (*_candidates(facts), *_in_rounds(facts), *_of_samples(facts))
 
 
 def _candidates(facts: Facts) -> Iterator[Candidate]:
@@ -218,6 +223,72 @@ def _candidate_of_rounds(
     )
 
 
+def _of_samples(facts: Facts) -> Iterator[Candidate]:
+    """Yield what is computed of samples that were repeated before, each several times."""
+    lines = {
+        (function, line): (samples, codes[line])
+        for function, codes in _calls_of_functions(facts)
+        for line, samples in calls_of_repeated(codes).items()
+    }
+    for (function, line), (samples, code) in lines.items():
+        own = launches_under(facts, function, line)
+        own = np.setdiff1d(own, _repeating(facts, function, line))
+        is_short = facts.launches_per_step(own) < _MIN_LAUNCHES
+        if is_short or _KEPT.search(samples.callee) or draws(facts)[own].any():
+            continue
+        repeats = _repeating(facts, function, samples.line)
+        if samples.times is not None or _are_strided(facts, repeats):
+            where = Location(function[0], line, code)
+            yield _candidate_of_samples(facts, where, own, samples)
+
+
+def _calls_of_functions(facts: Facts) -> Iterator[tuple[Function, dict[int, str]]]:
+    """Yield the lines that ran in the calls of functions, by where these were called."""
+    python = facts.analysis.recording.python
+    calls: dict[tuple[int | None, int], dict[int, str]] = {}
+    for each in () if python is None else python.positions:
+        if each.function is not None and each.line:
+            calls.setdefault((each.parent, each.function), {})[each.line] = each.code or ""
+    for (_, number), codes in calls.items():
+        if python is not None and all(codes.values()):
+            yield (python.functions[number].file, python.functions[number].name), codes
+
+
+def _repeating(facts: Facts, function: Function, line: int) -> Ints:
+    """Return the launches of a line that repeat a tensor."""
+    rows = launches_under(facts, function, line)
+    ops = [facts.place(row).aten_op or "" for row in rows.tolist()]
+    return rows[np.array([_REPEATS.search(each) is not None for each in ops], np.bool_)]
+
+
+def _are_strided(facts: Facts, launches: Ints) -> bool:
+    """Tell whether copies read by strides; what is repeated once is contiguous as it is."""
+    names = {facts.launches.name[row] for row in launches.tolist()}
+    return bool(names) and all(map(_STRIDED.search, names))
+
+
+def _candidate_of_samples(
+    facts: Facts, where: Location, launches: Ints, samples: RepeatedSamples
+) -> Candidate:
+    # Short kernels take as long for fewer samples
+    part = 1 - 1 / (samples.times or _LEAST_TIMES)
+    gone = np.where(facts.launches.duration_ns[launches] < SHORT_NS, 0.0, part)
+    often = f"{samples.times} times" if samples.times else "several times"
+    return Candidate(
+        summary=f"{samples.callee} computes {often} of each sample what it computes of it once",
+        est_saving_ns=facts.median_per_step(launches, facts.critical_ns(launches, gone)),
+        confidence=Confidence.ESTIMATED,
+        remedy="call it before the samples are repeated, then repeat its result, or broadcast",
+        location=where,
+        evidence=(
+            *count_and_time(facts, launches),
+            Figure("repeated at line", samples.line),
+            Figure("times, at least", samples.times or _LEAST_TIMES),
+        ),
+        launches=launches,
+    )
+
+
 RULE = Rule(
     name="repeated_call",
     title="A network that a step runs again on the same input",
@@ -228,16 +299,22 @@ RULE = Rule(
     "Or the rounds of a loop come to a line that is given nothing else than names that no line of "
     "the loop assigns or changes in place, by the text of all lines that ran, and that keep their "
     "name from call to call: a frozen encoder of the prompt in each denoising step. Names like "
-    "`cache`, `state` or `env` may be changed where they are given, and are none.",
+    "`cache`, `state` or `env` may be changed where they are given, and are none. "
+    "Or a line calls something with samples that were repeated along their first dimension "
+    "(`x.repeat_interleave(n, 0)`, `x.repeat(n, 1)`, `torch.cat([x, x])`), by the text of the lines "
+    "that ran, and with nothing else; nothing in it is drawn at random.",
     because="Torch does not notice that it computes the same again. Metrics, logs and a second "
-    "loss often call the model by themselves.",
+    "loss often call the model by themselves. A network treats each sample of a batch by itself, "
+    "so that it returns for repeated ones what it returns for one, repeated.",
     remedy="Keep the outputs of the first call and use them twice; `outputs.detach()` for metrics. "
     "Those of a training step are computed before its update, with dropout and the statistics of "
     "the batch, which a metric of training can take, or be computed every hundredth step. Before "
-    "a loop, call once what its rounds call with the same.",
+    "a loop, call once what its rounds call with the same. Repeat what a network returns, or "
+    "broadcast it, in place of what it is given.",
     saving="All launches of one of the calls, with its backward if both have one, and of a loop "
     "those of all rounds but the first; where the CPU is behind, how much shorter the step is in a "
-    "replay without them. Other rules count of these launches nothing.",
+    "replay without them. Of samples that are repeated n times, 1 - 1/n of the time of launches of "
+    "10 us or more on the critical path; half where the text does not tell n. Other rules count of these launches nothing.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,
