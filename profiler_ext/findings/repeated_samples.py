@@ -50,7 +50,7 @@ def _assigned(statement: ast.stmt) -> Iterator[str]:
     for each in ast.walk(statement):
         if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
             yield each.id
-        target = each.target if isinstance(each, ast.AugAssign) else None
+        target: ast.AST | None = each.target if isinstance(each, ast.AugAssign) else None
         if isinstance(each, ast.Attribute) and each.attr.endswith("_"):
             target = each.value
         if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store):
@@ -124,5 +124,5 @@ def _joined(parts: ast.expr, line: int) -> RepeatedSamples | None:
 
 
 def _number(node: ast.expr) -> int | None:
-    is_number = isinstance(node, ast.Constant) and isinstance(node.value, int)
-    return node.value if is_number else None
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, int) else None

@@ -12,6 +12,7 @@ from profiler_ext.findings.ranking import judge
 from profiler_ext.findings.rules import growing_cache, large_intermediate, moved_data, uncompiled
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Function, Position, PythonLines
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import (
     ELEMENTWISE,
@@ -400,3 +401,50 @@ def test_the_elements_of_a_kernel_are_its_blocks_times_what_each_computes():
     analysis = Cube().analysis()
     counts = large_intermediate.elements_of(facts_of(analysis))
     assert counts[:5].tolist() == [0, 4096 * 512, 4096 * 512, 0, 64 * 512]
+
+
+REORDERS = "seen = seen.permute(1, 0, 2).reshape(-1, seen.shape[2])"
+
+
+def reordered(move: str = REORDERS, **codes: str) -> Analysis:
+    """Steps of four layers, each of which copies what it is given into another order."""
+    of_step = {20: "for layer in layers:", 21: codes.get("call", "x = layer(x, seen)")}
+    of_step |= {22: codes["after"]} if "after" in codes else {}
+    of_layer = {
+        4: codes.get("before", "y = self.norm(x)"),
+        5: move,
+        6: "return x + self.values(seen)",
+    }
+    frames = (Frame("/m.py", 21, "step", of_step[21]), Frame("/m.py", 5, "forward", move))
+    layers = made(
+        forward("copy_", STRIDED),
+        forward("addmm"),
+        count=4,
+        copy_=at(5, "reshape", code=move, stack=frames),
+        addmm=at(6, code=of_layer[6]),
+    )
+    positions = [Position(None, 0, line, code=code) for line, code in of_step.items()]
+    positions += [Position(1, 1, line, code=code) for line, code in of_layer.items()]
+    functions = (Function("/m.py", "step"), Function("/m.py", "forward"))
+    python = PythonLines(functions, (), tuple(positions), (), (), end_ns=0)
+    return replace(layers, recording=replace(layers.recording, python=python))
+
+
+def test_what_each_layer_puts_into_the_same_order_is_moved_once() -> None:
+    found = only(moved_data.RULE, reordered())
+    assert (found.location.line, found.est_saving_ns) == (5, 3 * 300 * US)
+    assert found.remedy.startswith("once before the layers")
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        {"call": "seen = layer(seen, x)"},
+        {"call": "x = layer(x, seen[i])"},
+        {"after": "seen = seen + x"},
+        {"before": "seen = self.norm(seen)"},
+        {"move": "y = (seen + x).permute(1, 0, 2).reshape(-1, 3)"},
+    ],
+)
+def test_what_differs_from_layer_to_layer_has_to_be_moved_in_each(codes: dict[str, str]) -> None:
+    assert is_silent(moved_data.RULE, reordered(**codes))

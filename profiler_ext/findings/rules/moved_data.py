@@ -21,6 +21,7 @@ from profiler_ext.findings.facts import (
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
+from profiler_ext.findings.unchanged_lines import lines_around, unchanged_move
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
@@ -106,6 +107,10 @@ _COPIES_OPERAND = _Reason(
     "einsum, or bmm over the operand's own batch; or the operand made contiguous once, where it "
     "is made: weight @ x.mT writes what a linear layer returns in transposed order",
 )
+_AGAIN = _Reason(
+    "each layer puts the same tensor into another order",
+    "once before the layers, in the order that they read; its gradients are then added first",
+)
 _FUSES = _Reason(
     "a line only moves data, which the next op reads",
     "read the parts where they are; by views, slices, or a write in place. Or torch.compile of "
@@ -174,12 +179,38 @@ def _candidates(facts: Facts, rows: Ints) -> Iterator[Candidate]:
         if facts.median_per_step(own, facts.launches.duration_ns[own]) < least_ns / 2:
             continue
         reader = _reader(facts, own)
+        if (rounds := _rounds(facts, own)) > 1:
+            yield _of_rounds(facts, own, rounds)
+            continue
         reason = _reason(facts.place(facts.longest(own)), facts.launches_per_step(own), reader)
         if reason is None:
             continue
         candidate = _candidate(facts, own, reason, reader)
         if candidate.est_saving_ns >= least_ns:
             yield candidate
+
+
+def _rounds(facts: Facts, moves: Ints) -> int:
+    """Return how often the rounds of a loop move what none of them changes, by the text."""
+    around = lines_around(facts)
+    stacks = {facts.place(row).stack for row in moves.tolist()}
+    is_same = len(stacks) == 1 and all(unchanged_move(each, around) for each in stacks)
+    return facts.launches_per_step(moves) if is_same else 1
+
+
+def _of_rounds(facts: Facts, moves: Ints, rounds: int) -> Candidate:
+    every = with_backward(facts, moves)
+    launches = every[facts.of_op(_RETURNING.__contains__)[every]]
+    time_ns = facts.median_per_step(launches, facts.critical_ns(launches, 1 - 1 / rounds))
+    return Candidate(
+        summary=_AGAIN.summary,
+        est_saving_ns=time_ns,
+        confidence=Confidence.ESTIMATED,
+        remedy=_AGAIN.remedy,
+        location=location_of(facts.place(facts.longest(moves))),
+        evidence=(*count_and_time(facts, launches), Figure("times a step", rounds)),
+        launches=launches,
+    )
 
 
 def _reason(place: Place, times: int, reader: str) -> _Reason | None:
@@ -295,7 +326,8 @@ RULE = Rule(
     "names, several times a step (a cache that grows or is reordered); what runs next of a join "
     "is a matrix product; a tensor is repeated, as overlapping windows of `x.unfold` are, or "
     "copied by `matmul` itself to multiply it; or what runs next of a join or copy is pointwise "
-    "or a reduction, which could read the parts where they are. Or the backward of several "
+    "or a reduction, which could read the parts where they are. Or the rounds of a loop all move "
+    "what none of them changes, by the text of the lines that ran. Or the backward of several "
     "`x[..., i]` of one tensor fills a tensor of its size with zeros for each, and adds these.",
     because="Such an op computes nothing. It reads all of a tensor, writes it elsewhere, and the "
     "next op reads it once more. The gradient of a part of a tensor is as large as all of it.",
@@ -303,12 +335,13 @@ RULE = Rule(
     "reordered in place of the rows. Of a join before a linear layer, a product of each part with "
     "its columns of the weight. Broadcasting (`expand`, `einsum`) in place of `repeat`. Views and "
     "slices in place of copies; or `torch.compile` of the function, which reads through "
-    "these ops. `x.unbind(dim)`, `split` or `chunk` in place of several `x[..., i]`: their "
-    "backward joins all parts at once.",
+    "these ops. What all layers read, put into their order before the first. `x.unbind(dim)`, "
+    "`split` or `chunk` in place of several `x[..., i]`: their backward joins all parts at once.",
     saving="Time on the critical path of the copies and, but for reads by an index, of their "
     "backward. An upper bound: an op that reads strided parts may be slower, and a step that has "
     "lost much device time may wait for the CPU. What reads the copy is not recorded, only what "
-    "runs next. Of gradients of parts the zeros, and half of the sums.",
+    "runs next. Of what the rounds of a loop move, all but one. Of gradients of parts the "
+    "zeros, and half of the sums.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.BROAD,

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.code_of_lines import assigned, equal_calls
+from profiler_ext.findings.code_of_lines import equal_calls
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.groups import SHORT_NS
 from profiler_ext.findings.lines_of_functions import (
     Function,
-    arguments_of,
     calls_per_step,
     draws,
     functions_of,
@@ -23,6 +21,12 @@ from profiler_ext.findings.lines_of_functions import (
 )
 from profiler_ext.findings.repeated_samples import RepeatedSamples, calls_of_repeated
 from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, Turn, count_and_time
+from profiler_ext.findings.unchanged_lines import (
+    KEPT,
+    calls_of_functions,
+    lines_around,
+    unchanged_call,
+)
 from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase
@@ -33,12 +37,6 @@ _BEHIND = (Phase.BACKWARD, Phase.RECOMPUTE)
 _ALIKE = 0.8
 _FOR_METRICS = "take the outputs of the training step (detach()), or do it every hundredth step"
 _MIN_LAUNCHES = 16  # of a call; fewer are a layer
-_LOOPS = re.compile(r"(?:async\s+)?(?:for|while)\b")
-# What a name says is changed where it is given
-_KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|past|prev|env|loader|iter", re.I)
-# Many stacks have the same lines
-_assigned = lru_cache(4096)(assigned)
-_arguments = lru_cache(4096)(arguments_of)
 _REPEATS = re.compile(r"aten::(repeat|repeat_interleave|cat|concat|concatenate)$")
 _STRIDED = re.compile(r"\belementwise_kernel<")  # what is contiguous is copied by vectors
 _LEAST_TIMES = 2
@@ -124,14 +122,14 @@ def _candidate(facts: Facts, where: Location, launches: Ints, text: str, other: 
 
 def _in_rounds(facts: Facts) -> Iterator[Candidate]:
     """Yield what the rounds of a loop compute again from names that none of them assigns."""
-    executed = _executed(facts)
+    ran = lines_around(facts)
     groups: dict[tuple[Frame, Frame], list[int]] = {}
     stacks: dict[tuple[Frame, ...], list[int]] = {}
     for at, place in enumerate(facts.analysis.places):
         if place.module:
             stacks.setdefault(place.stack, []).append(at)
     for stack, places in stacks.items():
-        if (found := _unchanged_line(stack, executed)) is not None:
+        if (found := unchanged_call(stack, ran)) is not None:
             groups.setdefault(found, []).extend(places)
     for (loop, frame), places in groups.items():
         rows = np.flatnonzero(facts.in_steps(np.isin(facts.main_place, places)))
@@ -143,45 +141,6 @@ def _in_rounds(facts: Facts) -> Iterator[Candidate]:
             again = _after_first(facts, rows, count // max(around, 1))
             if facts.launches_per_step(again) >= _MIN_LAUNCHES * (count - around):
                 yield _candidate_of_rounds(facts, (loop, frame), again, count)
-
-
-def _executed(facts: Facts) -> dict[Function, dict[int, str]]:
-    """Return the lines that ran of each function, where the text of all is known."""
-    python = facts.analysis.recording.python
-    functions: dict[Function, dict[int, str]] = {}
-    for each in () if python is None else python.positions:
-        if python is not None and each.function is not None and each.line:
-            own = python.functions[each.function]
-            functions.setdefault((own.file, own.name), {})[each.line] = each.code or ""
-    return {function: codes for function, codes in functions.items() if all(codes.values())}
-
-
-def _unchanged_line(
-    stack: Sequence[Frame], executed: Mapping[Function, Mapping[int, str]]
-) -> tuple[Frame, Frame] | None:
-    """Return the line of a loop, and the first line below it that reads what no round assigns."""
-    for at, loop in enumerate(stack):
-        codes = executed.get((loop.file, loop.function), {})
-        begin = min((line for line in codes if _LOOPS.match(codes[line])), default=loop.line)
-        if begin >= loop.line:
-            continue
-        changed = {name for line in codes if line >= begin for name in _assigned(codes[line])}
-        text = _arguments(loop.code or "")
-        unchanged = _without_kept(text.given | text.roots) - changed
-        for frame in stack[at:]:
-            if frame is not loop:
-                codes = executed.get((frame.file, frame.function), {})
-                changed = {name for code in codes.values() for name in _assigned(code)}
-                text = _arguments(frame.code or "")
-                unchanged = (unchanged & (text.given | text.roots)) - changed
-            if text.is_value and text.read and text.read | text.roots <= unchanged:
-                return loop, frame
-            unchanged &= text.given
-    return None
-
-
-def _without_kept(names: set[str]) -> set[str]:
-    return {each for each in names if not _KEPT.search(each)}
 
 
 def _is_frozen(facts: Facts, rows: Ints) -> bool:
@@ -227,31 +186,19 @@ def _of_samples(facts: Facts) -> Iterator[Candidate]:
     """Yield what is computed of samples that were repeated before, each several times."""
     lines = {
         (function, line): (samples, codes[line])
-        for function, codes in _calls_of_functions(facts)
+        for function, codes in calls_of_functions(facts)
         for line, samples in calls_of_repeated(codes).items()
     }
     for (function, line), (samples, code) in lines.items():
         own = launches_under(facts, function, line)
         own = np.setdiff1d(own, _repeating(facts, function, line))
         is_short = facts.launches_per_step(own) < _MIN_LAUNCHES
-        if is_short or _KEPT.search(samples.callee) or draws(facts)[own].any():
+        if is_short or KEPT.search(samples.callee) or draws(facts)[own].any():
             continue
         repeats = _repeating(facts, function, samples.line)
         if samples.times is not None or _are_strided(facts, repeats):
             where = Location(function[0], line, code)
             yield _candidate_of_samples(facts, where, own, samples)
-
-
-def _calls_of_functions(facts: Facts) -> Iterator[tuple[Function, dict[int, str]]]:
-    """Yield the lines that ran in the calls of functions, by where these were called."""
-    python = facts.analysis.recording.python
-    calls: dict[tuple[int | None, int], dict[int, str]] = {}
-    for each in () if python is None else python.positions:
-        if each.function is not None and each.line:
-            calls.setdefault((each.parent, each.function), {})[each.line] = each.code or ""
-    for (_, number), codes in calls.items():
-        if python is not None and all(codes.values()):
-            yield (python.functions[number].file, python.functions[number].name), codes
 
 
 def _repeating(facts: Facts, function: Function, line: int) -> Ints:
@@ -301,8 +248,8 @@ RULE = Rule(
     "name from call to call: a frozen encoder of the prompt in each denoising step. Names like "
     "`cache`, `state` or `env` may be changed where they are given, and are none. "
     "Or a line calls something with samples that were repeated along their first dimension "
-    "(`x.repeat_interleave(n, 0)`, `x.repeat(n, 1)`, `torch.cat([x, x])`), by the text of the lines "
-    "that ran, and with nothing else; nothing in it is drawn at random.",
+    "(`x.repeat_interleave(n, 0)`, `x.repeat(n, 1)`, `torch.cat([x, x])`), by the text of the "
+    "lines that ran, and with nothing else; nothing in it is drawn at random.",
     because="Torch does not notice that it computes the same again. Metrics, logs and a second "
     "loss often call the model by themselves. A network treats each sample of a batch by itself, "
     "so that it returns for repeated ones what it returns for one, repeated.",
@@ -314,7 +261,8 @@ RULE = Rule(
     saving="All launches of one of the calls, with its backward if both have one, and of a loop "
     "those of all rounds but the first; where the CPU is behind, how much shorter the step is in a "
     "replay without them. Of samples that are repeated n times, 1 - 1/n of the time of launches of "
-    "10 us or more on the critical path; half where the text does not tell n. Other rules count of these launches nothing.",
+    "10 us or more on the critical path; half where the text does not tell n. Other rules "
+    "count of these launches nothing.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,
