@@ -154,6 +154,7 @@ def test_the_bytes_of_recorded_inputs_are_a_pass_too():
         ("sort", "kthvalue"),
         ("cumsum", "last dimension"),
         ("upsample_bilinear2d_backward", "repeat_interleave"),
+        ("grid_sampler_2d_backward", "rows of all channels"),
         ("_upsample_bilinear2d_aa_backward", "fixed weights"),
         ("_adaptive_avg_pool2d_backward", "unflatten"),
         ("_cdist_forward", "use_mm_for_euclid_dist"),

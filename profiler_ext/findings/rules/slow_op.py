@@ -132,11 +132,20 @@ _FAMILIES: Final = (
         "torch.compile calls the same kernels",
     ),
     _Family(
-        r"upsample|interpol|grid_sampl|affine_grid",
+        r"grid_sampl",
+        3,
+        "each value reads several others of one channel, and its gradient adds to them, in a "
+        "tensor whose channels lie apart; compiled code calls the same kernel for the gradient",
+        "rows of all channels from a table (pixels, channels), weighted and summed: index_select; "
+        "or fewer points",
+    ),
+    _Family(
+        r"upsample|interpol|affine_grid",
         3,
         "each value reads several others, and its gradient adds to them",
         "expand or repeat_interleave for whole factors (their gradient is a sum); pixel_shuffle; "
-        "another memory format; torch.compile, which generates it",
+        "another memory format; torch.compile, which generates the forward, and of nearest "
+        "neighbours the gradient",
     ),
     _Family(
         r"pool",
@@ -473,7 +482,7 @@ RULE = Rule(
     "factorizations go column by column, convolutions compute whole tiles of channels. The "
     "evidence has what the recording tells.",
     remedy="What is said of the op's kind. `torch.compile` generates pools, interpolations, norms "
-    "and reductions, and calls the others as they are.",
+    "and reductions, and calls the others, and gradients of most interpolations, as they are.",
     saving="Time of these calls on the critical path beyond three or four passes, as the evidence "
     "says. An upper bound: what the remedied op takes is not known, and sorts and factorizations "
     "need more than that. Launches that findings of more special rules count are left to them, and "
