@@ -266,3 +266,15 @@ def test_short_products_that_make_a_bias_are_no_part_of_the_attention() -> None:
     # Two products with a memset each, the addition and the softmax
     assert [each.value for each in found.evidence[:2]] == [6, 1202 * US]
     assert found.location.line == 3
+
+
+def test_of_several_additions_to_the_scores_all_but_one_make_the_mask() -> None:
+    ops = ("bmm", "add", "add_", "_softmax", "baddbmm", "mul")
+    places = {op: FORWARD | {"code": "y", "line": 3 + at} for at, op in enumerate(ops[:-1])}
+    made = placed(step(*ops), **places)
+    phases = interned([Phase.FORWARD.value] * len(ops))
+    made = replace(made, launches=replace(made.launches, phase=phases))
+    found = only(unfused_attention.RULE, made)
+    assert (found.evidence[0].value, found.evidence[3].value) == (5, 300 * US)
+    call = {"learns": False, "as_row": "written"}
+    assert found.est_saving_ns == stake(4 * 300, "float", "float", **call)

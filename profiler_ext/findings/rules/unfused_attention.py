@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.library_kernels import ALL_BACKENDS, Attention, table
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.records import analysis, events, vocabulary
 
 _CALL = "scaled_dot_product_attention"
@@ -43,7 +43,8 @@ _SOFTMAX_IN_FLOAT32 = re.compile(r"[sS]oft_?[mM]ax\w*<(?:\d+, )?float, float")
 _SOFTMAX_SIZE = re.compile(r"softmax_warp_\w+<[^,]+, [^,]+, [^,]+, (\d+)")  # its binary logarithm
 _ADDED = ("float", "bias")  # to the scores
 _WITH_MASK = ("efficient",)  # of torch's backends the one that takes dropout with a mask
-_BOTH = {vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD}
+_FORWARD = vocabulary.Phase.FORWARD
+_BOTH = {_FORWARD, vocabulary.Phase.BACKWARD}
 _LEARNS = (vocabulary.Phase.BACKWARD, vocabulary.Phase.OPTIMIZER)
 _LONG_NS = 20_000  # of a product or a softmax in inference: with one token at a time it is shorter
 _KERNELS = (
@@ -99,7 +100,7 @@ def _is_whole(facts: Facts, launches: events.Ints) -> bool:
     if _learns(facts):
         return _phases(facts, launches) >= _BOTH
     durations_ns = facts.launches.duration_ns[launches]
-    is_forward = _phases(facts, launches) == {vocabulary.Phase.FORWARD}
+    is_forward = _phases(facts, launches) == {_FORWARD}
     return is_forward and bool(np.median(durations_ns) >= _LONG_NS)
 
 
@@ -128,7 +129,7 @@ def _at_lines_next_to(facts: Facts, softmaxes: events.Ints, near: events.Ints) -
 
 def _neighbours(facts: Facts, softmaxes: events.Ints) -> tuple[events.Ints, events.Ints]:
     """Return the products of any kind before and after each softmax of a forward; -1 for none."""
-    is_forward = facts.mainly(lambda place: place.phase == vocabulary.Phase.FORWARD)
+    is_forward = facts.mainly(lambda place: place.phase == _FORWARD)
     forward = softmaxes[is_forward[softmaxes]]
     is_memset = facts.named(lambda name: name.startswith("Memset"))  # of what a product sums into
     every = np.flatnonzero(facts.in_steps(_rows(facts, _ANY_PRODUCT) & ~is_memset))
@@ -144,7 +145,7 @@ def _is_of_rows(facts: Facts, products: events.Ints) -> bool:
 
     Kernels of attention read keys that many queries share.
     """
-    is_forward = facts.mainly(lambda place: place.phase == vocabulary.Phase.FORWARD)
+    is_forward = facts.mainly(lambda place: place.phase == _FORWARD)
     is_of_row = facts.named(lambda name: _OF_ROWS.search(name) is not None)
     forward = products[is_forward[products]]
     took_ns = facts.launches.duration_ns[forward]
@@ -192,6 +193,19 @@ def _attention(facts: Facts, softmaxes: events.Ints, products: events.Ints) -> e
     return np.flatnonzero(facts.in_steps(own))
 
 
+def _making_mask(facts: Facts, launches: events.Ints) -> events.Ints:
+    """Return the additions to the scores of a forward that remain: a fused kernel takes one mask.
+
+    What several lines add has to be added up before; only the addition to the scores goes.
+    """
+    is_add = _rows(facts, _ADDS) & facts.launches.phase.where(_FORWARD)
+    lines = sorted(
+        launches_by_line(facts, launches[is_add[launches]]),
+        key=lambda own: int(facts.launches.duration_ns[own].sum()),
+    )
+    return np.concatenate([NO_ROWS, *lines[:-1]])
+
+
 def _between(facts: Facts, softmaxes: events.Ints, products: events.Ints) -> events.Ints:
     """Return what a stream runs from the product before each softmax to the one after it."""
     rank = _ranks(facts)
@@ -224,7 +238,9 @@ def _candidate(facts: Facts, launches: events.Ints, remedy: str) -> Candidate:
     then = replace(call, mask="causal") if call.mask == "bool" else call
     device = " ".join(facts.analysis.device_names)
     part = table().attention_fraction((now, call), then, device=device, backends=backends)
-    own_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
+    mask = _making_mask(facts, launches) if remedy in (_WRITTEN, _WITH_BIAS) else NO_ROWS
+    own = np.setdiff1d(launches, mask)
+    own_ns = facts.median_per_step(own, facts.removal_saving_ns(own))
     fused_ns = int(min(part or 0.0, 1.0) * own_ns)
     return Candidate(
         summary="attention is not fused: matmuls and a softmax",
@@ -235,10 +251,16 @@ def _candidate(facts: Facts, launches: events.Ints, remedy: str) -> Candidate:
         evidence=(
             *count_and_time(facts, launches),
             Figure("a fused kernel takes", fused_ns, FigureUnit.NS),
+            *_making(facts, mask),
             Figure("measured on", table().device, FigureUnit.TEXT),
         ),
         launches=launches,
     )
+
+
+def _making(facts: Facts, mask: events.Ints) -> tuple[Figure, ...]:
+    taken_ns = facts.median_per_step(mask, facts.launches.duration_ns[mask])
+    return (Figure("making its mask takes", taken_ns, FigureUnit.NS),) if len(mask) else ()
 
 
 def _written_as(facts: Facts, launches: events.Ints, call: Attention) -> str:
@@ -312,10 +334,10 @@ RULE = Rule(
     "torch's own computes bfloat16 in float32. What is added to the scores is a mask, or a bias if "
     "its gradient is summed, and is judged by a kernel that takes it as it is; with dropout, that "
     "is the memory-efficient one. Of attention that is written out, the softmax, the products at "
-    "lines that run one right before or after it, "
-    "what runs between them, and what scales, masks or drops at their lines. In inference only "
-    "products and softmaxes of 20 us or more are judged: with one token at a time, products are "
-    "as fast.",
+    "lines that run one right before or after it, what runs between them, and what scales, masks "
+    "or drops at their lines; where several lines add to the scores of a forward, those that take "
+    "longest, as the others make the mask. In inference only products and softmaxes of 20 us or "
+    "more are judged: with one token at a time, products are as fast.",
     not_on_cpu=ON_CPU,
     judge=_judge,
 )
