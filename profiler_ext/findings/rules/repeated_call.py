@@ -225,7 +225,8 @@ def _candidate_of_samples(
         summary=f"{samples.callee} computes {often} of each sample what it computes of it once",
         est_saving_ns=facts.median_per_step(launches, facts.critical_ns(launches, gone)),
         confidence=Confidence.ESTIMATED,
-        remedy="call it before the samples are repeated, then repeat its result, or broadcast",
+        remedy="call it before the samples are repeated, then repeat its result, or broadcast; "
+        "so it may be where it computes each sample by itself",
         location=where,
         evidence=(
             *count_and_time(facts, launches),
