@@ -28,18 +28,18 @@ Rows = npt.NDArray[np.bool_]
 # A step above this multiple of the median is an outlier, with a compile for example
 _OUTLIER_RATIO = 2
 FUSION_SAVING: Final = 0.6  # of their time, once compiled, by the trials of ``uncompiled``
-# Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12
-FUSED_AWAY: Final = 2 / 3
+FUSED_AWAY: Final = 2 / 3  # of 36 bytes for each number of a cross entropy 8 to 12 are left
 _NATIVE = "at::native::"
 _COMPLEX = "c10::complex"  # Inductor generates no code for them
-# Nor for these (torch/_inductor/lowering.py, make_fallback), or what atomics in their sums take
+# Nor for these (torch/_inductor/lowering.py, make_fallback), or what their sums or reads here and
+# there take: of grid_sample as long as torch's kernel, or longer (pytorch/pytorch#84350, #136953)
 _NOT_FUSED = re.compile(
     r"aten::(_?fft_|i?stft|_?ctc_loss|_thnn_fused|sort|topk|kthvalue|(nan)?median|mode$|_?unique|"
     r"nonzero|masked_select|masked_scatter|multinomial|randperm|_?histogram|histc|bincount|"
     r"searchsorted|_?[cp]dist|_?embedding_bag|embedding_(dense_backward|renorm_)|index_add|"
     r"index_reduce|scatter_add|scatter_reduce|_?index_put|_?segment_reduce|_coalesce|_?to_sparse|_trilinear|"
     r"_?linalg_(?!vector_norm|cross|diagonal)|_?cholesky|geqrf|ormqr|lu_unpack|triangular_solve|"
-    r"_upsample_\w+_aa|(grid_sampler_\dd|adaptive_\w+|fractional_\w+|max_pool3d\w+|replication_pad\dd|"
+    r"_upsample_\w+_aa|grid_sampler|(adaptive_\w+|fractional_\w+|max_pool3d\w+|replication_pad\dd|"
     r"upsample_(?!nearest2d)\w+)_backward)"
 )
 # The sums for biases, and casts, within their calls are generated

@@ -100,6 +100,7 @@ def test_three_fifths_of_eager_ops_are_at_stake_where_nothing_is_compiled() -> N
         (REDUCE, "_trilinear"),
         (REDUCE, "linalg_matrix_exp"),
         (REDUCE, "upsample_bilinear2d_backward"),
+        (REDUCE, "grid_sampler_2d"),
         (REDUCE, "_upsample_bilinear2d_aa"),
         (REDUCE, "_upsample_bicubic2d_aa_backward"),
         ("void at::native::conv_depthwise2d_forward_kernel<float>", "_conv_depthwise2d"),

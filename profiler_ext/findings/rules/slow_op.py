@@ -135,7 +135,7 @@ _FAMILIES: Final = (
         r"grid_sampl",
         3,
         "each value reads several others of one channel, and its gradient adds to them, in a "
-        "tensor whose channels lie apart; compiled code calls the same kernel for the gradient",
+        "tensor whose channels lie apart; compiled code is no faster",
         "rows of all channels from a table (pixels, channels), weighted and summed: index_select; "
         "or fewer points",
     ),

@@ -185,7 +185,8 @@ RULE = rule.Rule(
     "So have the three largest of the other functions, if they lose a twentieth of the step. "
     "Matrix products, convolutions, attention and the optimizer are not included, nor what "
     "compiled code calls as it is: FFTs and kernels of complex numbers, sorts, sums by index, "
-    "factorizations, `F.bilinear`, interpolations with `antialias` and gradients of most others.",
+    "factorizations, `F.bilinear`, interpolations with `antialias` and gradients of most others; "
+    "nor `grid_sample`, of which compiled code is as slow.",
     not_on_cpu=rule.ON_CPU,
     judge=_judge,
     turn=rule.Turn.REST,
