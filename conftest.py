@@ -35,7 +35,6 @@ SAMPLE_OF = 16
 """One of so many tests of a harness or a sweep is in the sample, and one of each at least."""
 SAMPLE_OF_SLOW = 4
 SLOW = (
-    "tests/book",
     "tests/capture",
     "tests/cases",
     "tests/cluster",
