@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -28,6 +29,7 @@ _FINDS = "aten::nonzero"
 _MOVES = "aten::to"
 # These take a mask, of which they find the elements first
 _PICKS = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::masked_select"})
+PUTS: Final = frozenset({"aten::_index_put_impl_", "aten::index_put_", "aten::index_put"})
 
 
 def lines_that_wait(facts: Facts) -> dict[Location, Ints]:
@@ -104,10 +106,24 @@ def picks_by_masks(facts: Facts, launches: Ints) -> Iterator[LaunchGroup]:
         rows = np.union1d(forward, backward_of(facts, np.array(every), launches))
         kept = len(every) * (1 + (len(rows) > len(forward))) / len(rows)
         count = max(round(len(every) / len(facts.analysis.steps)), 1)
-        busy = np.where(flag_rows(ops_of(facts, rows), _FINDS.__eq__), 0.0, 1.0)
-        waits = waits_after(facts, rows, count)
+        busy, waits = _busy_of_all(facts, forward, rows), waits_after(facts, rows, count)
         if waits is not None:
             yield LaunchGroup(Kind.PICKS, busiest(facts, forward), rows, count, kept, busy, waits)
+
+
+def _busy_of_all(facts: Facts, forward: Ints, rows: Ints) -> Floats:
+    """Return the part of the device's time of picks that an op on all elements needs.
+
+    Elements are not found. Their gradients are put back by a sort of their places, as if one could
+    be picked twice; of an op on all elements they are as many as its results.
+    """
+    is_found = flag_rows(ops_of(facts, rows), _FINDS.__eq__)
+    is_behind = ~np.isin(rows, forward)
+    is_put = is_behind & ~is_found & placed(facts, rows, lambda at: at.aten_op in PUTS)
+    duration_ns = facts.launches.duration_ns[rows]
+    picked_ns = int(duration_ns[~is_behind & ~is_found].sum())
+    left = min(picked_ns / max(int(duration_ns[is_put].sum()), 1), 1.0)
+    return np.where(is_found, 0.0, np.where(is_put, left, 1.0))
 
 
 def _first_of(calls: Ints, wanted: Ints) -> Ints:

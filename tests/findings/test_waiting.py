@@ -34,6 +34,7 @@ from tests.findings.stepping import (
     placed,
     trained,
 )
+from tests.findings.test_autograd_nodes import ENGINE, STEPS, Steps
 from tests.handmade import Mark, interned
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -153,6 +154,34 @@ def test_a_pick_of_a_masks_elements_costs_its_wait_and_all_its_launches_but_one(
     assert found.est_saving_ns == pytest.approx(6 * 60 * US / 1.45, rel=0.2)
     (group,) = launch_groups(facts_of(analysis))
     assert group.kind is Kind.PICKS and int(np.sum(group.waits)) == 18
+
+
+def picking_with_gradients() -> Analysis:
+    """Steps that pick a mask's elements, whose places the backward sorts for 900 us of 1000."""
+    steps = Steps()
+    for step in range(STEPS):
+        with steps.within("aten::index", 2 * step, forward=0):
+            steps.launch("nonzero", Phase.FORWARD, us=100)
+            steps.script.wait()
+            steps.launch("gather", Phase.FORWARD, us=200)
+        with steps.within("aten::sum", 2 * step + 1, forward=0):
+            steps.launch("sum", Phase.FORWARD)
+        with steps.within(ENGINE + "IndexBackward0", 2 * step):
+            steps.launch("fill_", Phase.BACKWARD, us=100)
+            with steps.within("aten::_index_put_impl_"):
+                steps.launch("sort", Phase.BACKWARD, us=900)
+                steps.launch("put", Phase.BACKWARD, us=100)
+        steps.end_step()
+    line = at(5, "index")
+    return steps.analysis(index=line, _index_put_impl_=at(5, "_index_put_impl_"), fill_=line)
+
+
+def test_the_gradients_of_picked_elements_need_no_longer_than_picking_them() -> None:
+    analysis = picking_with_gradients()
+    (group,) = (each for each in launch_groups(facts_of(analysis)) if each.kind is Kind.PICKS)
+    kept = [0.0, 1.0, 1.0, 0.2, 0.2]
+    assert group.busy_kept == pytest.approx(kept * STEPS)
+    assert only(synchronisation.RULE, analysis).est_saving_ns > (100 + 1000 - 200) * US
 
 
 def copy(script: Script, name: str, op: str = "aten::copy_") -> None:

@@ -9,16 +9,16 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.waiting import PUTS
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase, Scope
 
-_PUTS = frozenset({"aten::_index_put_impl_", "aten::index_put_", "aten::index_put"})
 _LOOKS_UP = "aten::index"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     launches = facts.launches
-    is_put = facts.mainly(lambda place: place.aten_op in _PUTS)
+    is_put = facts.mainly(lambda place: place.aten_op in PUTS)
     is_put &= launches.phase.where(Phase.BACKWARD) & launches.scope.where(Scope.EAGER)
     return _of_lines(facts, np.flatnonzero(facts.in_steps(is_put)))
 

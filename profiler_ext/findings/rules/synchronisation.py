@@ -181,7 +181,9 @@ RULE = Rule(
     "`python_loop`, and those in most calls of an op part of `looping_op`. Picks of a mask's "
     "elements (`x[mask]`, forward and backward) are one finding for each function: a replay in "
     "which each costs the CPU one launch, and one in the backward, and finds no elements and waits "
-    "for nothing; the rest of their time on the device stays. Waits for a copy to the device are "
+    "for nothing. Of the sums by index in their backward, which sort the elements' places, no more "
+    "time stays than picking takes; the rest of their time on the device stays. Waits for a copy to "
+    "the device are "
     "included where nothing else was launched since the read: it copies back what the CPU made of "
     "the value. So are the copies themselves that make a tensor of it (`aten::to`).",
     not_on_cpu="the launches ran on the CPU, which waits for no device",
