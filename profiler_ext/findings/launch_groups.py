@@ -217,7 +217,8 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
         loops += (*_call_loops(facts, eager, eager), *_module_loops(facts, eager))
     for loop in _one_for_each_line(facts, _with_rounds(facts, loops), copies_whole(facts, eager)):
         in_model += apart(facts, loop)
-    in_model += (*_looping_ops(facts, eager), *picks_by_masks(facts, eager))
+    in_model += _looping_ops(facts, eager)
+    in_model = _with_picks(in_model, list(picks_by_masks(facts, eager)))
     yield from in_model
     yield from constants(facts, eager)
     yield from pageable_copies(facts)
@@ -418,6 +419,22 @@ def _with_rounds(facts: Facts, loops: Iterable[LaunchGroup]) -> Iterator[LaunchG
         others = [each for each in others if not any(each is one for one in of_loop)]
         yield _joined(facts, loop, of_loop) if of_loop else loop
     yield from others
+
+
+def _with_picks(groups: list[LaunchGroup], picks: list[LaunchGroup]) -> list[LaunchGroup]:
+    """Return groups with picks of a mask's elements; a loop over tensors has those in it."""
+    result, others = list[LaunchGroup](), picks
+    for each in groups:
+        own = [one for one in others if each.kind is Kind.TENSORS and _has(each, one)]
+        others = [one for one in others if not any(one is of_loop for of_loop in own)]
+        waits = [one.waits for one in own if one.waits is not None]
+        result.append(replace(each, waits=np.logical_or.reduce(waits)) if waits else each)
+    return [*result, *others]
+
+
+def _has(loop: LaunchGroup, picks: LaunchGroup) -> bool:
+    """Tell whether most rounds of a loop pick, and nothing else does."""
+    return 2 * picks.count > loop.count and bool(np.isin(picks.launches, loop.launches).all())
 
 
 def _joined(facts: Facts, loop: LaunchGroup, others: list[LaunchGroup]) -> LaunchGroup:

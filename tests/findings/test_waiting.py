@@ -184,6 +184,41 @@ def test_the_gradients_of_picked_elements_need_no_longer_than_picking_them() -> 
     assert only(synchronisation.RULE, analysis).est_saving_ns > (100 + 1000 - 200) * US
 
 
+def picking_in_loop(rounds: int, picks: int) -> Analysis:
+    """Steps with a loop over tensors outside of a model, some rounds of which pick by a mask."""
+    steps = Steps()
+    for _ in range(STEPS):
+        for number in range(rounds):
+            steps.launch("eq", Phase.OTHER, us=2)
+            if number < picks:
+                with steps.within("aten::index"):
+                    count = "Memcpy DtoH (Device -> Pinned)"
+                    steps.launch("nonzero", Phase.OTHER, count, us=2, category="gpu_memcpy")
+                    steps.script.wait()
+                    steps.launch("gather", Phase.OTHER, us=2)
+        steps.end_step()
+    line = at(5, "index", Phase.OTHER)
+    made = steps.analysis(index=line, eq=line | {"aten_op": "aten::eq"})
+    idle = tuple(replace(each, file="/model.py", line=5) for each in made.idle.places)
+    return replace(made, idle=replace(made.idle, places=idle))
+
+
+def test_a_loop_that_picks_by_a_mask_in_each_round_has_those_waits() -> None:
+    analysis = picking_in_loop(30, 30)
+    loop, *_ = launch_groups(facts_of(analysis))
+    # With the wait at the end of the step
+    assert (loop.kind, loop.count, int(np.sum(loop.waits))) == (Kind.TENSORS, 30, 31 * STEPS)
+    found = only(synchronisation.RULE, analysis)
+    assert found.summary == "device synchronization in a Python loop over 30 tensors"
+    assert found.remedy.startswith("one index of all elements")
+    assert found.est_saving_ns > 0.8 * 30 * 30 * US / 1.45
+
+
+def test_a_pick_in_a_few_rounds_of_a_loop_is_not_the_loops() -> None:
+    kinds = {each.kind for each in launch_groups(facts_of(picking_in_loop(30, 4)))}
+    assert {Kind.TENSORS, Kind.PICKS} <= kinds
+
+
 def copy(script: Script, name: str, op: str = "aten::copy_") -> None:
     """Let the CPU copy pageable memory, in a call that lasts until the copy is over."""
     begin_ns, start_ns = script.now_ns, max(script.free_ns, script.now_ns + 5 * US)

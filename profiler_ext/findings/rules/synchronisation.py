@@ -103,6 +103,8 @@ def _saved_by_reads_ns(facts: Facts, loop: LaunchGroup | None) -> int:
 
 
 def _remedy(facts: Facts, loop: LaunchGroup | None) -> str:
+    if loop is not None and loop.waits is not None:
+        return _PICKS_REMEDY
     if loop is not None:
         # A read of a single value is a copy, too, by an op of its own
         ops = ops_of(facts, loop.launches[copies_to_host(facts)[loop.launches]])
@@ -148,6 +150,10 @@ _LOOP_REMEDY = (
     "one _foreach_* op of torch on the list of tensors (torch.nn.utils.clip_grad_norm_ for "
     "gradients) in place of the loop, and no .item() in it: read one result some steps later"
 )
+_PICKS_REMEDY = (
+    "one index of all elements, sorted by their group, in place of x[mask] and .item() for each "
+    "group"
+)
 _COPIES_REMEDY = (
     "one copy of all tensors (torch.stack) in place of a .tolist() or .cpu() for each; or compute "
     "on the device what the loop computes"
@@ -182,10 +188,11 @@ RULE = Rule(
     "elements (`x[mask]`, forward and backward) are one finding for each function: a replay in "
     "which each costs the CPU one launch, and one in the backward, and finds no elements and waits "
     "for nothing. Of the sums by index in their backward, which sort the elements' places, no more "
-    "time stays than picking takes; the rest of their time on the device stays. Waits for a copy to "
-    "the device are "
-    "included where nothing else was launched since the read: it copies back what the CPU made of "
-    "the value. So are the copies themselves that make a tensor of it (`aten::to`).",
+    "time stays than picking takes; the rest of their time on the device stays. Picks in the "
+    "rounds of a loop over tensors are part of the loop. Waits for a "
+    "copy to the device are included where nothing else was launched since the read: it copies "
+    "back what the CPU made of the value. So are the copies themselves that make a tensor of it "
+    "(`aten::to`).",
     not_on_cpu="the launches ran on the CPU, which waits for no device",
     judge=_judge,
 )
