@@ -7,11 +7,22 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.findings.code_of_lines import products_of_patches
-from profiler_ext.findings.rules import written_out
+from profiler_ext.findings.rules import launch_bound, written_out
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.vocabulary import Phase, Scope
-from tests.findings.stepping import US, at, backward, forward, is_silent, made, only
+from tests.findings.stepping import (
+    ELEMENTWISE,
+    US,
+    Script,
+    at,
+    backward,
+    forward,
+    is_silent,
+    made,
+    only,
+    placed,
+)
 from tests.handmade import interned
 
 PRODUCT = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
@@ -32,6 +43,7 @@ def written(ops: str, code: str = "", **lines: int) -> Analysis:
         ("copy_ pow mean add rsqrt mul copy_ mul", "an RMS norm", 5),
         ("mul mean add sqrt div mul", "an RMS norm", 5),
         ("mean sub pow mean add sqrt div mul add", "a norm", 7),
+        ("mean mean mean sub std add div", "a norm", 7),
         ("mean sub pow mean sub add sqrt div mul add", "a norm", 8),
         ("mean std sub mul add div add", "a norm", 6),
         ("mean var sub add rsqrt mul mul", "a norm", 6),
@@ -51,6 +63,30 @@ def test_what_torch_has_an_op_for_loses_all_but_one_of_its_kernels(
     assert found.summary == f"{what} is written out in several ops"
     assert (found.location.line, found.est_saving_ns) == (7, (launches - 1) * 300 * US)
     assert found.evidence[0].value == launches
+
+
+def behind_with_norms() -> Analysis:
+    """Three steps of five norms, whose CPU is behind: Python runs before each of their ops."""
+    script = Script()
+    for _ in range(3):
+        for _ in range(5):
+            script.launch(PRODUCT, 2 * US, op="aten::mm")
+            for op in ("mean", "sub", "std", "add", "div"):
+                script.now_ns += 20 * US
+                script.launch(ELEMENTWISE, 2 * US, op=f"aten::{op}")
+        script.end_step()
+    places = {op: at(7, module="block") for op in ("mean", "sub", "std", "add", "div")}
+    made = placed(script.analysis(), mm=at(3, module="block"), **places)
+    phase = interned([Phase.FORWARD.value] * len(made.launches))
+    return replace(made, launches=replace(made.launches, phase=phase))
+
+
+def test_a_cpu_that_is_behind_loses_its_way_to_all_but_one_of_the_kernels() -> None:
+    step = behind_with_norms()
+    found = only(written_out.RULE, step)
+    assert found.est_saving_ns == pytest.approx(5 * 4 * 30 * US / 1.45, rel=0.05)
+    # What is left to say of the CPU is not about their line
+    assert only(launch_bound.RULE, step).location.line == 3
 
 
 @pytest.mark.parametrize(

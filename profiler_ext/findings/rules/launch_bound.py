@@ -24,6 +24,7 @@ from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUni
 from profiler_ext.findings.groups import Kind, LaunchGroup
 from profiler_ext.findings.launch_groups import graphs_save_ns, idle_without_ns, launch_groups
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, Turn
+from profiler_ext.findings.rules.written_out import launches_written_out
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.lineage import Frame
@@ -88,6 +89,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if facts.launches_per_step(launches) < _MIN_LAUNCHES:
         return ()
     merged = [each.idle(facts) for each in _groups(facts)]
+    merged.append(facts.idle_before(launches_written_out(facts)))
     rows = np.setdiff1d(rows, np.concatenate([NO_ROWS, *merged]))
     if est_saving_ns < _MIN_IDLE * of_ns:
         return ()
@@ -337,7 +339,8 @@ RULE = Rule(
     means="In more than a tenth of a step the device has finished all its work and waits for the "
     "CPU. The CPU does not wait for the device, load data or compile: it is on its way to the "
     "next launch. Optimizers that update parameters one by one, Python loops and eager code next "
-    "to compiled graphs have rules of their own; this one is about the rest. It has the line whose "
+    "to compiled graphs have rules of their own, and so have ops that are written out; this one is "
+    "about the rest. It has the line whose "
     "launches, in forward and backward, end most of that time. Without one it has the innermost "
     "function that, with what it calls, launches most, eagerly, at its line with most of that "
     "time: one that four or more layers of the model run, or any. It has the part of the model, "

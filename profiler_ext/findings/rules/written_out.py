@@ -14,6 +14,7 @@ from profiler_ext.findings.code_of_lines import products_of_patches
 from profiler_ext.findings.facts import Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.lines_of_functions import Function, functions_of
+from profiler_ext.findings.ranking import MIN_FRACTION
 from profiler_ext.findings.rule import (
     NO_ROWS,
     ON_CPU,
@@ -50,7 +51,7 @@ _OF_NORM: Final = frozenset({"norm", "rms"})
 # What runs in a row, in the names of ops, and the op of torch that computes the same
 _WRITTEN: Final = (
     (
-        r"mean sub (?:(?:mean|sub) )?(?:(?:pow|mul) mean|std|var)(?: sub)?(?: add)?"
+        r"(?:mean )+sub (?:(?:mean|sub) )?(?:(?:pow|mul) mean|std|var)(?: sub)?(?: add)?"
         r"(?: rsqrt(?: sub)? mul|(?: sqrt)?(?: add)?(?: sub)? div)",
         "a norm",
         "norm",
@@ -99,7 +100,20 @@ _Match = tuple[str, str, Ints]  # what is written out, its remedy, and the launc
 
 
 def _judge(facts: Facts) -> Iterable[Candidate]:
-    return (*_ops_in_a_row(facts), *_convolutions(facts))
+    return _written_out(facts)
+
+
+def launches_written_out(facts: Facts) -> Ints:
+    """Return the launches of ops that are written out, where enough is at stake to say so."""
+    least_ns = MIN_FRACTION * facts.training.step_ns
+    said = (each for each in _written_out(facts) if each.est_saving_ns >= least_ns)
+    return np.concatenate([NO_ROWS, *(each.launches for each in said)])
+
+
+def _written_out(facts: Facts) -> tuple[Candidate, ...]:
+    return facts.analysis.derived.once(
+        "written out", lambda: (*_ops_in_a_row(facts), *_convolutions(facts))
+    )
 
 
 def _ops_in_a_row(facts: Facts) -> Iterator[Candidate]:
@@ -121,7 +135,7 @@ def _ops_in_a_row(facts: Facts) -> Iterator[Candidate]:
         gone = [_without_longest(facts, own, 1) for own in forward]
         gone += [_without_longest(facts, own, count) for own in gradients]
         rows = np.unique(np.concatenate(gone))
-        saved_ns = facts.median_per_step(rows, facts.removal_saving_ns(rows))
+        saved_ns = facts.removed_per_step_ns(rows)
         ops = " ".join(_op(facts, row) for row in forward[0].tolist())
         yield Candidate(
             summary=f"{what} is written out in several ops",
@@ -261,7 +275,7 @@ RULE = Rule(
     "Torch's norms round once, and not after each op, so that results may differ in the last "
     "bits.",
     saving="Time of all of these kernels but the longest of each forward and each backward, or of "
-    "launching them if the CPU is behind: one kernel moves about as much as the longest. "
+    "the CPU's way to them if it is behind: one kernel moves about as much as the longest. "
     "Of a convolution, all but the products, which it is taken to need as well: the patches "
     "(`im2col`), the sums of their gradients (`col2im`), and copies of both.",
     not_on_cpu=ON_CPU,
