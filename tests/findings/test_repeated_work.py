@@ -35,6 +35,7 @@ from tests.findings.stepping import (
     only,
     placed,
 )
+from tests.findings.test_autograd_nodes import STEPS, Steps
 from tests.handmade import Mark, interned
 
 if TYPE_CHECKING:
@@ -344,3 +345,15 @@ def test_weights_of_an_rnn_that_lie_apart_are_copied_in_each_call():
     assert found.remedy.startswith("rnn.flatten_parameters()")
     assert is_silent(scattered_weights.RULE, recurrent(2))
     assert is_silent(scattered_weights.RULE, recurrent(8, op="aten::copies"))
+
+
+def test_attention_that_drops_scores_in_inference_loses_half_of_its_time() -> None:
+    steps = Steps()
+    for _ in range(STEPS):
+        for kernels in (("unpack_cudnn", "sdpa"), ("sdpa",)):
+            with steps.within("aten::attention"):
+                for kernel in kernels:
+                    steps.launch("_cudnn_attention_forward", Phase.FORWARD, kernel)
+        steps.end_step()
+    found = only(training_mode.RULE, steps.analysis(attention=at(4)))
+    assert found.est_saving_ns == (300 + 150) * US
