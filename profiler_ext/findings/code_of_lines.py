@@ -108,8 +108,11 @@ def _read_of_self(node: ast.AST) -> Iterator[str]:
         yield from _read_of_self(each)
 
 
-def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
-    """Return the lines that make an operand of a product from what a function returned."""
+def lines_from(codes: Mapping[int, str], made_by: str) -> tuple[set[int], bool]:
+    """Return the lines with what a function returned, or is made of it, up to products.
+
+    And whether a product reads that.
+    """
     made: set[str] = set()
     on_the_way: set[int] = set()
     is_multiplied = False
@@ -124,7 +127,7 @@ def lines_to_products(codes: Mapping[int, str], made_by: str) -> set[int]:
         elif is_read or made_by in _called(value):
             on_the_way.add(line)
             made |= {each for target in _targets(statement) for each in _names(target)}
-    return on_the_way if is_multiplied else set()
+    return on_the_way, is_multiplied
 
 
 def products_of_patches(codes: Mapping[int, str]) -> set[int]:

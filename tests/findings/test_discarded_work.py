@@ -11,7 +11,7 @@ import pytest
 from profiler_ext.findings import Confidence, SavingPer
 from profiler_ext.findings.code_of_lines import (
     independent_calls,
-    lines_to_products,
+    lines_from,
 )
 from profiler_ext.findings.rules import (
     discarded_work,
@@ -340,10 +340,10 @@ DISPATCH = {
 }
 
 
-def test_lines_that_make_an_operand_of_one_hot_rows_are_known_by_their_text():
-    assert lines_to_products(DISPATCH, "one_hot") == {3, 4}
-    assert lines_to_products({3: "a = F.one_hot(x, n)", 4: "y = a @ w"}, "one_hot") == {3}
-    assert lines_to_products({3: "a = F.one_hot(x, n)", 4: "y = a.sum(1)"}, "one_hot") == set()
+def test_lines_with_one_hot_rows_are_known_by_their_text():
+    assert lines_from(DISPATCH, "one_hot") == ({3, 4}, True)
+    assert lines_from({3: "a = F.one_hot(x, n)", 4: "y = a @ w"}, "one_hot") == ({3}, True)
+    assert lines_from({3: "a = F.one_hot(x, n)", 4: "y = a.sum(1)"}, "one_hot") == ({3, 4}, False)
 
 
 def test_products_with_one_hot_rows_cost_what_makes_their_operand():

@@ -44,6 +44,7 @@ from tests.findings.stepping import (
     placed,
     trained,
 )
+from tests.findings.test_promoted_dtype import CAST
 from tests.handmade import Mark, interned
 
 STATISTICS = "void at::native::batch_norm_collect_statistics_channels_last_kernel<float>"
@@ -237,6 +238,19 @@ def test_one_hot_targets_cost_their_rows_and_what_a_loss_multiplies_by_them():
 def test_one_hot_rows_that_something_else_reads_are_an_upper_bound():
     found = only(one_hot.RULE, targets(loss="mse_loss"))
     assert (found.est_saving_ns, found.confidence.value) == (300 * US, "upper_bound")
+
+
+def test_one_hot_rows_cost_their_conversions_at_other_lines():
+    codes = {3: "rows = F.one_hot(x, n)", 4: "rows = rows.float()", 5: "other = other.float()"}
+    places = {
+        "fill_": at(3, "one_hot", code=codes[3]),
+        "cast_rows": at(4, "to", code=codes[4]),
+        "cast_other": at(5, "to", code=codes[5]),
+        "mul": at(4, "mul", code=codes[4]),
+    }
+    casts = [forward(op, CAST) for op in ("cast_rows", "cast_other")]
+    found = only(one_hot.RULE, made(forward("fill_"), *casts, forward("mul"), **places))
+    assert (found.est_saving_ns, found.confidence.value) == (600 * US, "upper_bound")
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.code_of_lines import lines_to_products
+from profiler_ext.findings.code_of_lines import lines_from
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, removal
+from profiler_ext.findings.rules.dtype_conversion import is_conversion
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Scope
 
@@ -44,8 +45,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         for own in launches_by_line(facts, eager)
         if _is_weighing(facts, own, functions)
     ]
-    multiplied = [*_multiplied(facts, eager, functions)]
-    launches = np.unique(np.concatenate([*made, *weighed, *multiplied]))
+    multiplied, converted = _read(facts, eager, functions)
+    launches = np.unique(np.concatenate([*made, *weighed, *multiplied, *converted]))
     is_product = facts.of_op(lambda op: _MULTIPLIES.search(op) is not None)
     summary = "classes are written out as one-hot rows"
     confidence = Confidence.MEASURED if weighed else Confidence.UPPER_BOUND
@@ -55,19 +56,25 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     )
 
 
-def _multiplied(
+def _read(
     facts: Facts, eager: Ints, functions: set[tuple[str | None, str | None]]
-) -> Iterator[Ints]:
-    """Yield the launches of lines that make an operand of a product from one-hot rows."""
+) -> tuple[list[Ints], list[Ints]]:
+    """Return what makes an operand of a product from one-hot rows, and else converts them."""
     codes: dict[tuple[str | None, str | None], dict[int, str]] = {}
     for place in facts.analysis.places:
         if (place.file, place.function) in functions and place.line is not None and place.code:
             codes.setdefault((place.file, place.function), {})[place.line] = place.code
+    lines = {function: lines_from(own, "one_hot") for function, own in codes.items()}
+    is_converted = facts.named(is_conversion)
+    multiplied, converted = list[Ints](), list[Ints]()
     for own in launches_by_line(facts, eager):
         place = facts.place(int(own[0]))
-        lines = codes.get((place.file, place.function), {})
-        if place.line in lines_to_products(lines, "one_hot"):
-            yield own
+        with_rows, is_multiplied = lines.get((place.file, place.function), (set(), False))
+        if place.line in with_rows:
+            (multiplied if is_multiplied else converted).append(
+                own if is_multiplied else own[is_converted[own]]
+            )
+    return multiplied, converted
 
 
 def _ops(facts: Facts, launches: Ints) -> set[str | None]:
@@ -119,8 +126,8 @@ RULE = Rule(
     saving="Time of the launches at these lines, and of the products and sums with "
     "which a cross entropy of the same function weighs by probabilities. Where products read the "
     "rows, also of the lines of the function that make their operand of them, by their text; "
-    "moving rows by index takes about as long as the products. An upper bound where neither reads "
-    "them.",
+    "moving rows by index takes about as long as the products. Where none do, of the conversions "
+    "of rows at further lines: an upper bound, as what else reads the rows is not known.",
     not_on_cpu=ON_CPU,
     judge=_judge,
 )
