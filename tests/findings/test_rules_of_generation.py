@@ -78,7 +78,7 @@ def test_training_is_no_generation():
     assert is_silent(recomputed_prefix.RULE, _in_phase(analysis, Phase.BACKWARD))
 
 
-def appended(cat_ns: int, count: int = 2) -> Analysis:
+def appended(cat_ns: int, count: int = 2, code: str = "keys = torch.cat((keys, k), 2)") -> Analysis:
     script = Script()
     for _ in range(3):
         for _ in range(count):
@@ -87,7 +87,7 @@ def appended(cat_ns: int, count: int = 2) -> Analysis:
             script.launch(_ELEMENTWISE, 20 * US, op="aten::mul")
         script.wait()
         script.end_step()
-    return placed(script.analysis(), cat={"file": "/model.py", "line": 7})
+    return placed(script.analysis(), cat={"file": "/model.py", "line": 7, "code": code})
 
 
 def test_a_cat_far_larger_than_the_values_of_a_step_copies_a_cache():
@@ -99,6 +99,20 @@ def test_a_cat_far_larger_than_the_values_of_a_step_copies_a_cache():
 def test_a_cat_as_large_as_other_values_or_once_a_step_is_none():
     assert is_silent(growing_cache.RULE, appended(100 * US))
     assert is_silent(growing_cache.RULE, appended(400 * US, count=1))
+
+
+@pytest.mark.parametrize(
+    ("code", "grows"),
+    [
+        ("k, v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)", True),
+        ("self.keys = torch.cat([self.keys, k], dim=-2)", True),
+        ("x = F.relu(self.into(torch.cat((waves.sin(), waves.cos()), -1)))", False),
+        ("x = self.into(torch.cat((x, y), -1))", False),
+        ("x = torch.cat((x.sin(), y), -1)", False),
+    ],
+)
+def test_a_cat_that_joins_nothing_to_what_it_assigns_copies_no_cache(code: str, grows: bool):
+    assert is_silent(growing_cache.RULE, appended(400 * US, code=code)) != grows
 
 
 def test_a_cat_in_training_is_none():

@@ -9,6 +9,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rules.moved_data import appends
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
@@ -33,7 +34,7 @@ def _of_lines(facts: Facts, cats: Ints, usual_ns: float) -> Iterator[Candidate]:
     for launches in launches_by_line(facts, cats):
         typical_ns = float(np.median(facts.launches.duration_ns[launches]))
         is_repeated = facts.launches_per_step(launches) > 1
-        if is_repeated and typical_ns >= _MUCH_LARGER * usual_ns:
+        if is_repeated and typical_ns >= _MUCH_LARGER * usual_ns and appends(facts, launches):
             yield _candidate(facts, launches)
 
 
@@ -53,7 +54,8 @@ RULE = Rule(
     name="growing_cache",
     title="Caches that grow by copying",
     means="In inference, `torch.cat` at a line copies far more than the other elementwise kernels "
-    "of the step touch, several times a step.",
+    "of the step touch, several times a step, and the line assigns the result to a name that it "
+    "joins (`keys = torch.cat((keys, k), 2)`).",
     because="`torch.cat` makes a new tensor and copies all of the old one into it. Appending the "
     "keys and values of one token copies those of all tokens before it.",
     remedy="A cache of the full length, allocated once: `cache[:, :, position] = new` or "

@@ -243,6 +243,22 @@ def _is_of_itself(code: str) -> bool:
     return any(isinstance(each, ast.Assign) and _moves_target(each) for each in statements)
 
 
+def appends(facts: Facts, joins: Ints) -> bool:
+    """Tell whether a line joins to what it assigns, and a convolution does not read that."""
+    try:
+        statements = ast.parse((facts.place(int(joins[0])).code or "").strip()).body
+    except SyntaxError:
+        return False
+    grows = any(isinstance(each, ast.Assign) and _joins_target(each) for each in statements)
+    return grows and not _CONVOLVES.search(_reader(facts, joins))
+
+
+def _joins_target(assigns: ast.Assign) -> bool:
+    targets = {ast.unparse(leaf) for each in assigns.targets for leaf in _leaves(each)}
+    joined = (each for each in _leaves(assigns.value) if isinstance(each, ast.Call))
+    return any(_moved(each) is each and targets & _names_in(each) for each in joined)
+
+
 def _moves_target(assigns: ast.Assign) -> bool:
     targets = {ast.unparse(leaf) for each in assigns.targets for leaf in _leaves(each)}
     nodes = list(ast.walk(assigns.value))
