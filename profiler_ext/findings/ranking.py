@@ -170,12 +170,15 @@ def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
     for rule, candidate in order:
         counts = _counts_launches(candidate)
         own = _without(candidate, counted, facts) if counts or rule.turn is Turn.REST else candidate
-        # Where special rules count most of it, they say more
-        is_said = rule.turn is Turn.BROAD and 2 * own.est_saving_ns < candidate.est_saving_ns
-        if not is_said and _is_significant(own, facts):
+        if not _is_said(rule, candidate, own) and _is_significant(own, facts):
             result.append((rule, own))
             counted = np.union1d(counted, own.launches) if counts else counted
     return result
+
+
+def _is_said(rule: Rule, candidate: Candidate, own: Candidate) -> bool:
+    """Tell whether others count most of what a broad rule would: they say more."""
+    return rule.turn is Turn.BROAD and 2 * own.est_saving_ns < candidate.est_saving_ns
 
 
 def _counts_launches(candidate: Candidate) -> bool:
@@ -218,7 +221,11 @@ def once_in_step(judged: Sequence[_Judged], facts: Facts) -> list[_Judged]:
     others = [each for each in judged if each[1].saving_per is not SavingPer.STEP]
     per_step.sort(key=lambda each: (each[0].turn is Turn.REST, -each[1].est_saving_ns))
     left = _TimeLeft(facts)
-    return [*((rule, left.taken_by(each)) for rule, each in per_step), *others]
+    taken = [(rule, each, left.taken_by(each)) for rule, each in per_step]
+    return [
+        *((rule, own) for rule, each, own in taken if not _is_said(rule, each, own)),
+        *others,
+    ]
 
 
 class _TimeLeft:
@@ -243,8 +250,9 @@ class _TimeLeft:
             taken_ns = self._busy_of(launches, min(candidate.busy_ns, wanted_ns))
             taken_ns += self._idle_of(wanted_ns - min(candidate.busy_ns, wanted_ns))
         else:  # where a step waits for the CPU, a launch costs more than its time on the device
-            taken_ns = self._busy_of(launches[is_critical], wanted_ns)
-            rest_ns = int((wanted_ns - taken_ns) * self._part_left(late))
+            own_ns = min(wanted_ns, self._whole_ns(launches[is_critical]))
+            taken_ns = self._busy_of(launches[is_critical], own_ns)
+            rest_ns = int((wanted_ns - own_ns) * self._part_left(late))
             idle_ns = self._idle_of(rest_ns)
             taken_ns += idle_ns + self._busy_of(late, rest_ns - idle_ns)
         self._is_counted[late] = True
@@ -264,10 +272,12 @@ class _TimeLeft:
         self._idle_ns -= taken_ns
         return taken_ns
 
+    def _whole_ns(self, launches: Ints) -> int:
+        return self._facts.median_per_step(launches, self._facts.launches.duration_ns[launches])
+
     def _busy_of(self, launches: Ints, wanted_ns: int) -> int:
         """Take time on the device from launches, as much of each as is left."""
-        duration_ns = self._facts.launches.duration_ns[launches]
-        whole_ns = self._facts.median_per_step(launches, duration_ns)
+        duration_ns, whole_ns = self._facts.launches.duration_ns[launches], self._whole_ns(launches)
         wanted_ns = min(wanted_ns, whole_ns)
         if not wanted_ns:
             return 0

@@ -289,3 +289,24 @@ def test_a_rule_after_special_ones_is_left_what_they_count_if_that_is_most():
     assert "after" not in {each.rule for each in judge(made, (after, wide)).ranked}
     narrow = rule("special", candidate(100_000, launches=rows[:1]))
     assert {each.rule for each in judge(made, (after, narrow)).ranked} == {"special", "after"}
+
+
+def test_a_rule_after_special_ones_is_silent_where_one_counts_its_launches_with_idle_time():
+    made = gpu_step()
+    row = int(made.launches.duration_ns.argmax())
+    own, whole_ns = np.array([row]), int(made.launches.duration_ns[row])
+    idle = np.arange(len(made.idle))
+    waits = candidate(whole_ns, launches=own, idle=idle, busy_ns=whole_ns * 4 // 5)
+    after = replace(rule("after", candidate(whole_ns * 9 // 10, launches=own)), turn=Turn.BROAD)
+    assert [each.rule for each in judge(made, (after, rule("waits", waits))).ranked] == ["waits"]
+
+
+def test_what_others_count_of_launches_that_set_the_pace_is_not_saved_of_idle_time():
+    made = gpu_step()
+    row = int(made.launches.duration_ns.argmax())
+    own, whole_ns = np.array([row]), int(made.launches.duration_ns[row])
+    idle = np.arange(len(made.idle))
+    waits = rule("waits", candidate(whole_ns, launches=own, idle=idle, busy_ns=whole_ns // 3))
+    faster = rule("faster", candidate(whole_ns * 9 // 10, launches=own))
+    saved_ns = {each.rule: each.est_saving_ns for each in judge(made, (waits, faster)).ranked}
+    assert saved_ns == {"waits": whole_ns, "faster": whole_ns - whole_ns // 3}
