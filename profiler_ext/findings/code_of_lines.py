@@ -109,12 +109,8 @@ def _read_of_self(node: ast.AST) -> Iterator[str]:
 
 
 def lines_from(codes: Mapping[int, str], made_by: str) -> tuple[set[int], bool]:
-    """Return the lines with what a function returned, or is made of it, up to products.
-
-    And whether a product reads that.
-    """
-    made: set[str] = set()
-    on_the_way: set[int] = set()
+    """Return the lines with what a function returned, up to products, and whether one reads it."""
+    made, on_the_way = set[str](), set[int]()
     is_multiplied = False
     for line in sorted(codes):
         statement = _statement(codes[line])

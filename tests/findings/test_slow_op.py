@@ -154,7 +154,6 @@ def test_the_bytes_of_recorded_inputs_are_a_pass_too():
         ("sort", "kthvalue"),
         ("cumsum", "last dimension"),
         ("upsample_bilinear2d_backward", "repeat_interleave"),
-        ("grid_sampler_2d_backward", "rows of all channels"),
         ("_upsample_bilinear2d_aa_backward", "fixed weights"),
         ("_adaptive_avg_pool2d_backward", "unflatten"),
         ("_cdist_forward", "use_mm_for_euclid_dist"),
@@ -164,6 +163,10 @@ def test_the_bytes_of_recorded_inputs_are_a_pass_too():
 )
 def test_each_family_has_a_remedy_of_its_own(op: str, remedy: str):
     assert remedy in only(slow_op.RULE, stepped(op, "void other_kernel<float>")).remedy
+
+
+def test_nothing_is_said_where_no_way_is_known_to_be_faster():
+    assert is_silent(slow_op.RULE, stepped("grid_sampler_2d_backward", "void other_kernel<float>"))
 
 
 def test_what_a_more_special_rule_counts_most_of_is_left_to_it():

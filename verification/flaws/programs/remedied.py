@@ -62,14 +62,17 @@ class _SumsOfNeighbours(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, edges: tuple[Tensor, ...]) -> Tensor:
         ctx.edges = edges
         sources, lengths, _, _ = edges
-        return torch.segment_reduce(rows.index_select(0, sources), "sum", lengths=lengths)
+        return _sums(rows.index_select(0, sources), lengths)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         _, _, targets, lengths = ctx.edges
-        return torch.segment_reduce(
-            gradients[0].index_select(0, targets), "sum", lengths=lengths
-        ), None
+        return _sums(gradients[0].index_select(0, targets), lengths), None
+
+
+def _sums(rows: Tensor, lengths: Tensor) -> Tensor:
+    """Sums of rows in a row; with a check of the lengths, each call would wait for the device."""
+    return torch.segment_reduce(rows, "sum", lengths=lengths, unsafe=True)
 
 
 class _SortedGraph(Graph):
