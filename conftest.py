@@ -33,7 +33,7 @@ LONGEST = (
 """Those that take longest, the longest first."""
 SAMPLE_OF = 16
 """One of so many tests of a harness or a sweep is in the sample, and one of each at least."""
-SAMPLE_OF_SLOW = 4
+SAMPLE_OF_SLOW = 3
 SLOW = (
     "tests/capture",
     "tests/cases",
@@ -53,7 +53,7 @@ SLOW = (
     "tests/test_printing.py",
     "tests/trials",
 )
-"""Tests that compile, start processes or read whole recordings: one of four is in the sample.
+"""Tests that compile, start processes or read whole recordings: one of three is in the sample.
 
 With all of them CI took 25 minutes on two slow cores; it may take 15.
 """
