@@ -136,7 +136,11 @@ def _collect(value: ast.expr, found: Arguments) -> None:
     elif isinstance(value, ast.Tuple):
         for each in value.elts:
             _collect(each, found)
-    elif not isinstance(value, ast.Constant):
+    elif isinstance(value, ast.IfExp):  # which of two a call is given
+        for each in (value.test, value.body, value.orelse):
+            found.given.update({each.id} if isinstance(each, ast.Name) else ())
+            _collect(each, found)
+    elif any(isinstance(each, ast.Name) for each in ast.walk(value)):  # ``-1`` reads nothing
         found.read.add(ast.unparse(value))
 
 

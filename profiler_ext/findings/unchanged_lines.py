@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ Line = tuple[str, str, int]  # file, function and number
 _LOOPS = re.compile(r"(?:async\s+)?(?:for|while)\b")
 # What a name says is changed where it is given
 KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|past|prev|env|loader|iter", re.I)
+_DRAWN = re.compile(r"rand|drop|noise|sampl|normal_|uniform_|bernoulli|multinomial", re.I)
 _LIBRARIES = frozenset({"torch", "F", "nn", "math", "np"})
 # Many stacks have the same lines
 _assigned = lru_cache(4096)(assigned)
@@ -55,11 +57,32 @@ def unchanged_call(
 ) -> tuple[Frame, Frame] | None:
     """Return the line of a loop, and the first line below it that reads what no round assigns."""
     for loop, frame, given in _given_in_rounds(stack, around):
-        text = _arguments(frame.code or "")
-        unchanged = given if frame is loop else given - _changed(_lines(around, frame))
-        if text.is_value and text.read and text.read | text.roots <= unchanged:
+        unchanged = given if frame is loop else made_of_unchanged(_lines(around, frame), given)
+        if _is_of(frame.code or "", unchanged):
             return loop, frame
     return None
+
+
+def made_of_unchanged(codes: Mapping[int, str], given: set[str]) -> set[str]:
+    """Return the names of a call that have one value in all rounds: given, or made of such."""
+    unchanged = given - _changed(codes)
+    # Which of two lines assigns a name may change from round to round
+    times = Counter(name for code in codes.values() for name in _assigned(code))
+    others = {name for name in times if times[name] > 1}
+    for line in sorted(codes):
+        # What is drawn at random is another value each time
+        if _is_of(codes[line], unchanged) and not _DRAWN.search(codes[line]):
+            unchanged |= _assigned(codes[line]) - others
+        else:
+            others |= _assigned(codes[line])
+            unchanged -= others
+    return unchanged
+
+
+def _is_of(code: str, names: set[str]) -> bool:
+    """Tell whether a line computes a value of these names alone."""
+    text = _arguments(code)
+    return text.is_value and bool(text.read) and text.read | text.roots <= names
 
 
 def unchanged_move(

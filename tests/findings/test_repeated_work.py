@@ -19,6 +19,7 @@ from profiler_ext.findings.rules import (
     scattered_weights,
     training_mode,
 )
+from profiler_ext.findings.unchanged_lines import made_of_unchanged
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Function, Position, PythonLines
 from profiler_ext.records.vocabulary import Phase
@@ -128,14 +129,18 @@ def denoising(
     inner: str = "read = self.encode(text)",
     change: str = "x = x + clean",
     loop: str = "for t in times:",
+    call: str = "clean = net(x, t, text)",
     draws: bool = False,
+    then: bool = False,
 ) -> Analysis:
     """Steps of ten rounds, which each run an encoder of twenty launches and a denoiser."""
-    sampling = {3: "x = noise.half()", 4: loop, 5: "clean = net(x, t, text)", 6: change}
+    sampling = {3: "x = noise.half()", 4: loop, 5: call, 6: change}
     of_net = {13: "if read is None:", 14: inner, 15: "return self.blocks(x + read)"}
-    outer, call = Frame("/d.py", 5, "sample", sampling[5]), Frame("/d.py", 14, "forward", inner)
-    places = {f"l{number}_mm": _under(outer, call, f"text.{number}") for number in range(20)}
-    places["l0_dropout"] = _under(outer, call, "text.0", "native_dropout")
+    if then:
+        of_net = {14: inner, 15: "seen = self.blocks(read)", 16: "return x + seen"}
+    outer, frame = Frame("/d.py", 5, "sample", sampling[5]), Frame("/d.py", 14, "forward", inner)
+    places = {f"l{number}_mm": _under(outer, frame, f"text.{number}") for number in range(20)}
+    places["l0_dropout"] = _under(outer, frame, "text.0", "native_dropout")
     places["denoise"] = _under(outer, Frame("/d.py", 15, "forward", of_net[15]), "blocks")
     places["begin"] = at(3, stack=(Frame("/d.py", 3, "sample", sampling[3]),))
     analysis = placed(_rounds(draws).analysis(), **places)
@@ -179,6 +184,43 @@ def test_what_no_round_of_a_loop_changes_is_computed_before_it() -> None:
     assert found.summary.startswith("the same is computed 10 times")
     # Of 200 launches of 10 us those of nine rounds, on a CPU 1.45 times as fast
     assert found.est_saving_ns == pytest.approx(180 * 10 * US / 1.45, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"inner": "read, _ = self.encode(text).chunk(2, -1)"},
+        {"call": "clean = net(x, t, text if read is None else read)"},
+    ],
+)
+def test_a_view_or_a_choice_of_what_no_round_changes_is_unchanged(words: dict[str, Any]) -> None:
+    assert only(repeated_call.RULE, denoising(**words)).location.line == 14
+
+
+def test_what_is_computed_of_what_no_round_changes_is_no_finding_of_its_own() -> None:
+    alone, both = (only(repeated_call.RULE, denoising(then=then)) for then in (False, True))
+    assert (both.location.line, both.location.code) == (14, alone.location.code)
+    # Nine rounds of one launch more
+    more_ns = both.est_saving_ns - alone.est_saving_ns
+    assert more_ns == pytest.approx(9 * 10 * US / 1.45, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("codes", "names"),
+    [
+        ({1: "k = f(text)", 2: "v = g(k)"}, {"text", "k", "v"}),
+        ({1: "k = f(text)", 2: "v = g(k, x)"}, {"text", "k"}),
+        ({1: "k = f(text)", 2: "k = g(k, x)"}, {"text"}),
+        ({1: "k = f(text)", 2: "else:", 3: "k = g(text)", 4: "v = h(k)"}, {"text"}),
+        ({1: "k = f(text)", 2: "k += x"}, {"text"}),
+        ({1: "k = torch.randn_like(text)", 2: "v = g(k)"}, {"text"}),
+        ({1: "text = f(text)"}, set()),
+    ],
+)
+def test_names_that_follow_from_unchanged_ones_are_unchanged(
+    codes: dict[int, str], names: set[str]
+) -> None:
+    assert made_of_unchanged(codes, {"text"}) == names
 
 
 @pytest.mark.parametrize(

@@ -123,15 +123,17 @@ def _candidate(facts: Facts, where: Location, launches: Ints, text: str, other: 
 def _in_rounds(facts: Facts) -> Iterator[Candidate]:
     """Yield what the rounds of a loop compute again from names that none of them assigns."""
     ran = lines_around(facts)
-    groups: dict[tuple[Frame, Frame], list[int]] = {}
+    groups: dict[tuple[Frame, Function], tuple[Frame, list[int]]] = {}
     stacks: dict[tuple[Frame, ...], list[int]] = {}
     for at, place in enumerate(facts.analysis.places):
         if place.module:
             stacks.setdefault(place.stack, []).append(at)
     for stack, places in stacks.items():
         if (found := unchanged_call(stack, ran)) is not None:
-            groups.setdefault(found, []).extend(places)
-    for (loop, frame), places in groups.items():
+            loop, frame = found
+            key = loop, (frame.file, frame.function)
+            groups.setdefault(key, (frame, []))[1].extend(places)
+    for (loop, _), (frame, places) in groups.items():
         rows = np.flatnonzero(facts.in_steps(np.isin(facts.main_place, places)))
         count = calls_per_step(facts, rows)
         lines = functions_of(facts)[loop.file, loop.function]
@@ -246,8 +248,9 @@ RULE = Rule(
     "one or none, nothing in them is drawn at random, and no optimizer runs between them. "
     "Or the rounds of a loop come to a line that is given nothing else than names that no line of "
     "the loop assigns or changes in place, by the text of all lines that ran, and that keep their "
-    "name from call to call: a frozen encoder of the prompt in each denoising step. Names like "
-    "`cache`, `state` or `env` may be changed where they are given, and are none. "
+    "name from call to call: a frozen encoder of the prompt in each denoising step. What the "
+    "called function computes of these alone is of it, too. Names like `cache`, `state` or `env` "
+    "may be changed where they are given, and are none. "
     "Or a line calls something with samples that were repeated along their first dimension "
     "(`x.repeat_interleave(n, 0)`, `x.repeat(n, 1)`, `torch.cat([x, x])`), by the text of the "
     "lines that ran, and with nothing else; nothing in it is drawn at random.",
