@@ -242,6 +242,32 @@ def test_differences_of_all_pairs_are_a_large_intermediate():
     assert (found.location.line, found.evidence[0].value) == (3, 4096 * 128 * 4)
 
 
+def layered() -> Analysis:
+    """Steps of two layers that call one function, of which the second makes a smaller tensor."""
+    steps = Steps()
+    for step in range(STEPS):
+        for _ in range(8):
+            steps.launch("mm", Phase.FORWARD, GEMM, 10)
+        for layer, (blocks, us) in enumerate(((4 * LARGE[0], 300), (LARGE[0], 80))):
+            with steps.within("aten::unsqueeze"):
+                pass
+            with steps.within("aten::subtract", 10 * step + layer):
+                steps.launch(
+                    "sub", Phase.FORWARD, STRIDED, us, grid=[blocks, 1, 1], block=[128, 1, 1]
+                )
+            steps.launch("amin", Phase.FORWARD, REDUCES, us)
+            steps.launch("sqrt", Phase.FORWARD, us=5, grid=SMALL, block=[128, 1, 1])
+        steps.end_step()
+    lines = {"subtract": 3, "amin": 5, "sqrt": 6}
+    places = {name: at(line, name, function="distances") for name, line in lines.items()}
+    return steps.analysis(mm=at(2, "mm", function="step"), **places)
+
+
+def test_a_later_layer_makes_a_smaller_large_intermediate_of_its_own():
+    found = only(large_intermediate.RULE, layered())
+    assert found.est_saving_ns == pytest.approx((2 - 0.5) * 380 * US, rel=0.01)
+
+
 def counted(code: str) -> Analysis:
     """Steps that compare all pairs of classes, of more elements than one launch has."""
     steps = Steps()

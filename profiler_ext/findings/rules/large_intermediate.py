@@ -63,7 +63,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         place = facts.place(int(run[0]))
         found.setdefault((place.file, place.function), []).append(run)
     least_ns = _MIN_FRACTION * facts.training.step_ns
-    candidates = [_candidate(facts, np.concatenate(runs)) for runs in found.values()]
+    candidates = [_candidate(facts, np.unique(np.concatenate(runs))) for runs in found.values()]
     candidates += _few_read(facts)
     return [each for each in candidates if each is not None and each.est_saving_ns >= least_ns]
 
@@ -172,14 +172,20 @@ def _calls(
 
 
 def _within(facts: Facts, rows: Ints, part: _Part) -> Iterator[Ints]:
+    """Yield the runs of a part, from its largest tensor to smaller ones of later calls."""
     start, end = part
     counts, own = _of_calls(facts)[0], rows[start:end]
-    most = int(counts[own].max())
-    if most >= _MIN_ELEMENTS:
+    most = int(counts[own].max(initial=0))
+    first = max(start - _BEFORE, 0)
+    while most >= _MIN_ELEMENTS:
         large = np.flatnonzero(2 * counts[own] >= most)  # some are counted as half
-        before = rows[max(start - _BEFORE, 0) : start + int(large[0])]
-        after = rows[start + int(large[-1]) + 1 :]
-        yield from _run(facts, own, large, (before, after))
+        begin, after = end - len(own), rows[end - len(own) + int(large[-1]) + 1 :]
+        before = rows[max(begin - _BEFORE, first) : begin + int(large[0])]
+        found = list(_run(facts, own, large, (before, after)))
+        yield from found
+        # What is reduced already is no operand of what follows
+        own = own[int(large[-1]) + 1 :]
+        first, most = end - len(own), int(counts[own].max(initial=0)) if found else 0
 
 
 def _run(facts: Facts, own: Ints, large: Ints, around: tuple[Ints, Ints]) -> Iterator[Ints]:
@@ -287,7 +293,8 @@ def _candidate(facts: Facts, forward: Ints) -> Candidate | None:
 
 def _shortest_ns(facts: Facts, launches: Ints) -> int:
     """Return what the op that takes least takes in a step: each op of a line in all its calls."""
-    key = np.stack([facts.main_place[launches], facts.launches.name.codes[launches]])
+    lines = [str((place.file, place.line)) for place in map(facts.place, launches.tolist())]
+    key = np.stack([np.unique(lines, return_inverse=True)[1], facts.launches.name.codes[launches]])
     each, at = np.unique(key, axis=1, return_inverse=True)
     own = (launches[at.ravel() == number] for number in range(each.shape[1]))
     return min(facts.median_per_step(rows, facts.launches.duration_ns[rows]) for rows in own)
@@ -376,7 +383,8 @@ RULE = Rule(
     "broadcast where an operand just got another dimension, or where the line, by its text, reads "
     "nothing but what the function computed before it. A product by `einsum` or `matmul` reduces "
     "what was only multiplied before. In training the gradient is summed, because an operand was "
-    "broadcast. Or lines of a function copy, convert or join whole tensors (`masks.float()`), of "
+    "broadcast. Calls in a row may each make one, the largest first. Or lines of a function copy, "
+    "convert or join whole tensors (`masks.float()`), of "
     "which an op then reads some values (`grid_sample`, `gather`, `x[index]`) in a sixteenth of "
     "the time, and nothing else until the backward takes longer than that. Together they take 3% "
     "of a step or more.",
