@@ -172,6 +172,39 @@ def test_sums_of_other_sizes_are_not_those_of_parts():
     assert is_silent(moved_data.RULE, gradients(sum_us=3000))
 
 
+def spectra(*shifts: str, reader: str = "mul", after: str = "abs") -> Analysis:
+    """Steps that multiply a shifted spectrum, and shift what they make of it."""
+    steps = Steps()
+    for step in range(STEPS):
+        with steps.within("aten::fft_fft2"):
+            steps.launch("_fft_c2c", Phase.FORWARD, us=3000)
+        for number, (shift, reads) in enumerate(zip(shifts, (reader, after), strict=False)):
+            with (
+                steps.within(f"aten::{shift}"),
+                steps.within("aten::roll", 10 * step + 2 * number),
+            ):
+                steps.launch("roll", Phase.FORWARD)
+            with steps.within(f"aten::{reads}", 10 * step + 2 * number + 1):
+                steps.launch(reads, Phase.FORWARD)
+        for number, _ in enumerate(shifts):
+            with steps.within(ENGINE + "RollBackward0", 10 * step + 2 * number):
+                steps.launch("roll", Phase.BACKWARD)
+        steps.end_step()
+    forth = {op: at(6, op) for op in ("fft_fft2", "fft_fftshift", reader)}
+    return steps.analysis(**forth, **{op: at(7, op) for op in ("fft_ifftshift", after)})
+
+
+def test_spectra_that_are_shifted_there_and_back_count_with_their_backward():
+    found = only(moved_data.RULE, spectra("fft_fftshift", "fft_ifftshift"))
+    assert found.est_saving_ns == pytest.approx(4 * 300 * US, rel=0.01)
+    assert (found.location.line, found.remedy[:11]) == (6, "no fftshift")
+
+
+def test_one_shift_or_what_a_layer_reads_may_be_needed():
+    assert is_silent(moved_data.RULE, spectra("fft_fftshift"))
+    assert is_silent(moved_data.RULE, spectra("fft_fftshift", "fft_ifftshift", reader="mm"))
+
+
 @dataclass(frozen=True)
 class Cube:
     """What a function does that makes differences of all pairs."""

@@ -63,6 +63,9 @@ _EXPANDS = re.compile(r"(?<!\bF)(?<!functional)\.(expand|expand_as|broadcast_to|
 _WHOLE: Final = frozenset({"aten::roll", "aten::flip"})  # they have as many values as they read
 _RESHAPES: Final = frozenset({"aten::reshape", "aten::flatten"})
 _KEEPS = re.compile(r"self\.[\w.]+\s*=[^=]")
+_SHIFTS: Final = frozenset({"aten::fft_fftshift", "aten::fft_ifftshift"})
+_ROLLS = "aten::roll"
+_TRANSFORMS = re.compile(r"aten::_fft_[rc]2[rc]$")
 _PARTS: Final = frozenset({"aten::select_backward", "aten::slice_backward"})
 _FILLS = "aten::fill_"
 _ADDS: Final = frozenset({"aten::add", "aten::add_"})
@@ -125,7 +128,48 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     is_own &= facts.mainly(lambda place: place.aten_op in _KIND and place.line is not None)
     is_own &= ~facts.named(lambda name: is_conversion(name) or _crosses(name))
     rows = np.flatnonzero(facts.in_steps(is_own))
-    return (*_candidates(facts, rows), *_gradients_of_parts(facts))
+    return (*_candidates(facts, rows), *_gradients_of_parts(facts), *_shifted_spectra(facts))
+
+
+def _shifted_spectra(facts: Facts) -> Iterator[Candidate]:
+    """Yield the shifts of what functions transform, which only say where frequency zero is."""
+    is_own = facts.launches.phase.where(Phase.FORWARD, Phase.RECOMPUTE, Phase.OTHER)
+    is_own &= facts.launches.scope.where(Scope.EAGER)
+    is_shift = is_own & facts.mainly(lambda place: place.aten_op in _SHIFTS)
+    is_transform = is_own & facts.of_op(lambda op: _TRANSFORMS.match(op) is not None)
+    transforms = dict(launches_by_function(facts, np.flatnonzero(facts.in_steps(is_transform))))
+    for function, shifts in launches_by_function(facts, np.flatnonzero(facts.in_steps(is_shift))):
+        readers = (_reader(facts, own) for own in launches_by_line(facts, shifts))
+        # One shift may be needed: the first or the last of a network
+        calls = np.unique(facts.called_ops(shifts))
+        is_pair = function in transforms and len(calls) >= 2 * len(facts.analysis.steps)
+        if not is_pair or not all(map(_follows_shift, readers)):
+            continue
+        every = with_backward(facts, shifts)
+        rolls = every[facts.of_op(_ROLLS.__eq__)[every]]
+        saved_ns = facts.median_per_step(rolls, facts.critical_ns(rolls))
+        if saved_ns >= _MIN_FRACTION * facts.training.step_ns:
+            yield _of_shifts(facts, shifts, rolls, saved_ns)
+
+
+def _follows_shift(op: str) -> bool:
+    """Tell whether an op treats all values alike, or transforms them."""
+    return _TRANSFORMS.match(op) is not None or _POINTWISE.match(op) is not None
+
+
+def _of_shifts(facts: Facts, shifts: Ints, rolls: Ints, saved_ns: int) -> Candidate:
+    return Candidate(
+        summary="spectra are shifted there and back around what could be shifted once",
+        est_saving_ns=saved_ns,
+        confidence=Confidence.UPPER_BOUND,
+        remedy=(
+            "no fftshift: shift what they are multiplied by or compared with, once, before the "
+            "steps (ifftshift of the transfer function, of the mask)"
+        ),
+        location=location_of(facts.place(facts.longest(shifts))),
+        evidence=count_and_time(facts, rolls),
+        launches=rolls,
+    )
 
 
 def _gradients_of_parts(facts: Facts) -> Iterator[Candidate]:
@@ -344,7 +388,9 @@ RULE = Rule(
     "copied by `matmul` itself to multiply it; or what runs next of a join or copy is pointwise "
     "or a reduction, which could read the parts where they are. Or the rounds of a loop all move "
     "what none of them changes, by the text of the lines that ran. Or the backward of several "
-    "`x[..., i]` of one tensor fills a tensor of its size with zeros for each, and adds these.",
+    "`x[..., i]` of one tensor fills a tensor of its size with zeros for each, and adds these. Or "
+    "a function that calls an FFT calls `fftshift` or `ifftshift` twice or more, and what runs "
+    "next is the FFT or pointwise.",
     because="Such an op computes nothing. It reads all of a tensor, writes it elsewhere, and the "
     "next op reads it once more. The gradient of a part of a tensor is as large as all of it.",
     remedy="Of a cache, one buffer of the full length that is written in place; the indices "
