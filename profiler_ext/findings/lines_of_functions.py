@@ -137,11 +137,16 @@ def _collect(value: ast.expr, found: Arguments) -> None:
         for each in value.elts:
             _collect(each, found)
     elif isinstance(value, ast.IfExp):  # which of two a call is given
-        for each in (value.test, value.body, value.orelse):
+        for each in (*_compared(value.test), value.body, value.orelse):
             found.given.update({each.id} if isinstance(each, ast.Name) else ())
             _collect(each, found)
     elif any(isinstance(each, ast.Name) for each in ast.walk(value)):  # ``-1`` reads nothing
         found.read.add(ast.unparse(value))
+
+
+def _compared(test: ast.expr) -> list[ast.expr]:
+    """Return what tells which of two values is taken: of ``y is None`` the name ``y``."""
+    return [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
 
 
 def _elements(target: ast.expr) -> list[ast.expr]:

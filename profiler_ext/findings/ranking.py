@@ -166,14 +166,29 @@ def _counted_once(candidates: list[_Judged], facts: Facts) -> list[_Judged]:
         candidates,
         key=lambda each: (each[0].turn, -by_rule[each[0].name], -each[1].est_saving_ns),
     )
-    counted, result = NO_ROWS, []
-    for rule, candidate in order:
+    counted, removed, result = NO_ROWS, NO_ROWS, []
+    for rule, whole in order:
+        # Idle time of the rest is not that of its launches
+        candidate = whole if rule.turn is Turn.REST else _without_removed(whole, removed)
         counts = _counts_launches(candidate)
         own = _without(candidate, counted, facts) if counts or rule.turn is Turn.REST else candidate
         if not _is_said(rule, candidate, own) and _is_significant(own, facts):
             result.append((rule, own))
             counted = np.union1d(counted, own.launches) if counts else counted
+            removed = counted if rule.turn is Turn.REMOVES else removed
     return result
+
+
+def _without_removed(candidate: Candidate, removed: Ints) -> Candidate:
+    """Return a candidate without launches of calls that go, and the idle time before these."""
+    every = np.unique(candidate.launches)
+    own = np.setdiff1d(every, removed)
+    if not len(candidate.idle) or len(own) == len(every):
+        return candidate
+    part = len(own) / len(every)
+    other_ns = candidate.est_saving_ns - int(part * candidate.est_saving_ns)
+    busy_ns = int(part * candidate.busy_ns)
+    return _reduced(replace(candidate, launches=own, busy_ns=busy_ns), other_ns)
 
 
 def _is_said(rule: Rule, candidate: Candidate, own: Candidate) -> bool:

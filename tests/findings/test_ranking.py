@@ -231,6 +231,15 @@ def test_what_leaves_out_a_launch_counts_it_before_what_makes_it_faster():
     assert saved_ns == {"gone": 150_000, "faster": int(left * 200_000)}
 
 
+def test_launches_that_go_take_the_idle_time_before_them_with_them():
+    made = gpu_step()
+    idle = np.arange(len(made.idle))
+    slow = candidate(80_000, launches=np.array([1, 2, 3, 4]), idle=idle, busy_ns=20_000)
+    gone = replace(rule("gone", candidate(60_000, launches=np.array([1, 2, 3]))), turn=Turn.REMOVES)
+    said = {each.rule: each for each in judge(made, (rule("slow", slow), gone)).ranked}
+    assert (said["gone"].est_saving_ns, said["slow"].est_saving_ns) == (60_000, 20_000)
+
+
 def test_all_findings_together_save_no_more_than_a_step():
     made = gpu_step()
     step_ns = judge(made, ()).step_ns

@@ -19,7 +19,7 @@ from profiler_ext.findings.rules import (
     scattered_weights,
     training_mode,
 )
-from profiler_ext.findings.unchanged_lines import made_of_unchanged
+from profiler_ext.findings.unchanged_lines import made_of_unchanged, unchanged_call
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Function, Position, PythonLines
 from profiler_ext.records.vocabulary import Phase
@@ -132,18 +132,25 @@ def denoising(
     call: str = "clean = net(x, t, text)",
     draws: bool = False,
     then: bool = False,
+    learns: str = "",
+    deeper: str = "",
 ) -> Analysis:
-    """Steps of ten rounds, which each run an encoder of twenty launches and a denoiser."""
+    """Steps of ten rounds, which each run an encoder of twenty launches and a denoiser.
+
+    learns: whether the encoder's backward runs in each "round", or at the "end" of all.
+    deeper: a line of the encoder's own.
+    """
     sampling = {3: "x = noise.half()", 4: loop, 5: call, 6: change}
     of_net = {13: "if read is None:", 14: inner, 15: "return self.blocks(x + read)"}
     if then:
         of_net = {14: inner, 15: "seen = self.blocks(read)", 16: "return x + seen"}
     outer, frame = Frame("/d.py", 5, "sample", sampling[5]), Frame("/d.py", 14, "forward", inner)
-    places = {f"l{number}_mm": _under(outer, frame, f"text.{number}") for number in range(20)}
-    places["l0_dropout"] = _under(outer, frame, "text.0", "native_dropout")
-    places["denoise"] = _under(outer, Frame("/d.py", 15, "forward", of_net[15]), "blocks")
+    encoder = (outer, frame, *([Frame("/e.py", 3, "forward", deeper)] if deeper else ()))
+    places = {f"l{number}_mm": _under(f"text.{number}", *encoder) for number in range(20)}
+    places["l0_dropout"] = _under("text.0", outer, frame, op="native_dropout")
+    places["denoise"] = _under("blocks", outer, Frame("/d.py", 15, "forward", of_net[15]))
     places["begin"] = at(3, stack=(Frame("/d.py", 3, "sample", sampling[3]),))
-    analysis = placed(_rounds(draws).analysis(), **places)
+    analysis = placed(_rounds(draws, learns).analysis(), **places)
     functions = (Function("/d.py", "sample"), Function("/d.py", "forward"))
     positions = tuple(
         Position(None, function, line, code=code)
@@ -151,7 +158,10 @@ def denoising(
         for line, code in codes.items()
     )
     python = PythonLines(functions, (), positions, threads=(), clock=(), end_ns=0)
-    phases = interned(["forward"] * len(analysis.launches))
+    per_round = ["forward"] * (21 + draws)
+    behind = ["backward"] * 20
+    rounds = {"round": (per_round + behind) * 10, "end": per_round * 10 + behind * 10}
+    phases = interned(["forward", *rounds.get(learns, per_round * 10)] * 3)
     return replace(
         analysis,
         recording=replace(analysis.recording, python=python),
@@ -159,7 +169,7 @@ def denoising(
     )
 
 
-def _rounds(draws: bool) -> Script:
+def _rounds(draws: bool, learns: str) -> Script:
     script = Script()
     for _ in range(3):
         script.launch(ELEMENTWISE, 2 * US, op="aten::begin")
@@ -169,13 +179,20 @@ def _rounds(draws: bool) -> Script:
             if draws:
                 script.launch(GEMM, 2 * US, op="aten::l0_dropout")
             script.launch(GEMM, 2 * US, op="aten::denoise")
+            _behind(script, learns == "round")
+        _behind(script, 10 * (learns == "end"))
         script.wait()
         script.end_step()
     return script
 
 
-def _under(outer: Frame, call: Frame, module: str, op: str = "mm") -> dict[str, Any]:
-    return at(call.line, op, module=module, stack=(outer, call))
+def _behind(script: Script, rounds: int) -> None:
+    for number in list(range(20)) * rounds:
+        script.launch(GEMM, 2 * US, op=f"aten::l{number}_mm")
+
+
+def _under(module: str, *stack: Frame, op: str = "mm") -> dict[str, Any]:
+    return at(stack[-1].line, op, module=module, stack=stack)
 
 
 def test_what_no_round_of_a_loop_changes_is_computed_before_it() -> None:
@@ -241,6 +258,26 @@ def test_names_that_follow_from_unchanged_ones_are_unchanged(
 )
 def test_what_a_round_may_change_is_not_the_same(words: dict[str, Any]) -> None:
     assert is_silent(repeated_call.RULE, denoising(**words))
+
+
+def test_what_learns_in_rounds_is_computed_once_if_its_backward_follows_all() -> None:
+    found = only(repeated_call.RULE, denoising(learns="end"))
+    assert found.location.line == 14
+    assert found.est_saving_ns == pytest.approx(2 * 180 * 10 * US / 1.45, rel=0.05)
+    assert is_silent(repeated_call.RULE, denoising(learns="round"))
+
+
+def test_what_learns_and_keeps_a_state_counts_on_its_rounds() -> None:
+    assert is_silent(repeated_call.RULE, denoising(learns="end", deeper="self.mem = f(self.mem)"))
+    assert not is_silent(repeated_call.RULE, denoising(learns="end", deeper="y = f(self.mem)"))
+
+
+def test_a_value_that_is_taken_or_computed_is_that_of_the_names_it_is_chosen_by() -> None:
+    loop = Frame("/d.py", 5, "f", "own = bias_of(paths) if bias is None else bias")
+    codes = {4: "for layer in layers:", 5: loop.code or "", 6: "x = layer(x, own)"}
+    assert unchanged_call([loop], {("/d.py", "f", 5): codes}) == (loop, loop)
+    codes |= {6: "bias = layer(x, own)"}
+    assert unchanged_call([loop], {("/d.py", "f", 5): codes}) is None
 
 
 def test_what_a_line_assigns_ends_what_was_called_with_it():

@@ -34,6 +34,8 @@ from profiler_ext.records.vocabulary import Phase
 _PRODUCES = re.compile(r"\b(?:add|b|badd)?b?mm\b|convolution|attention")
 _TO_DEVICE = "Memcpy HtoD"
 _BEHIND = (Phase.BACKWARD, Phase.RECOMPUTE)
+_LEARNS = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
+_ASSIGNS_STATE = re.compile(r"[^(=]*\bself\.[\w.]+[^(=]*=[^=]")
 _ALIKE = 0.8
 _FOR_METRICS = "take the outputs of the training step (detach()), or do it every hundredth step"
 _MIN_LAUNCHES = 16  # of a call; fewer are a layer
@@ -139,27 +141,53 @@ def _in_rounds(facts: Facts) -> Iterator[Candidate]:
         lines = functions_of(facts)[loop.file, loop.function]
         every = (launches_under(facts, (loop.file, loop.function), line) for line in lines)
         around = min(calls_per_step(facts, own) for own in every if len(own))
-        if count > 1 and 2 * around <= count and _is_frozen(facts, rows):
+        is_often = count > 1 and 2 * around <= count and _is_frozen(facts, rows)
+        if is_often and _keeps_no_state(facts, loop, rows, count):
             again = _after_first(facts, rows, count // max(around, 1))
             if facts.launches_per_step(again) >= _MIN_LAUNCHES * (count - around):
                 yield _candidate_of_rounds(facts, (loop, frame), again, count)
 
 
 def _is_frozen(facts: Facts, rows: Ints) -> bool:
-    """Tell whether nothing in these is drawn, learns, or is updated from one to the next."""
+    """Tell whether nothing in these is drawn, or updated or learned from one to the next."""
     phase, start_ns = facts.launches.phase, facts.launches.start_ns
-    if draws(facts)[rows].any() or phase.where(*_BEHIND)[rows].any():
+    if draws(facts)[rows].any() or phase.where(Phase.RECOMPUTE)[rows].any():
         return False
-    updates = start_ns[facts.in_steps(phase.where(Phase.OPTIMIZER))]
+    is_behind = phase.where(*_LEARNS)
+    updates = start_ns[facts.in_steps(phase.where(*_LEARNS, Phase.OPTIMIZER))]
     for number in np.unique(facts.launches.step[rows].filled(-1)).tolist():
-        own_ns = start_ns[rows[facts.launches.step[rows].filled(-1) == number]]
-        if ((updates > own_ns.min()) & (updates < own_ns.max())).any():
+        own = rows[facts.launches.step[rows].filled(-1) == number]
+        own_ns = start_ns[own[~is_behind[own]]]
+        if not len(own_ns) or ((updates > own_ns.min()) & (updates < own_ns.max())).any():
             return False
     return True
 
 
+def _keeps_no_state(facts: Facts, loop: Frame, rows: Ints, count: int) -> bool:
+    """Tell whether rounds that learn have a reason to be: others run what differs in them.
+
+    A loop that calls nothing else has one if its network keeps a state from round to round.
+    """
+    if not facts.launches.phase.where(*_LEARNS)[rows].any():
+        return True
+    places = [facts.analysis.places[at] for at in np.unique(facts.main_place[rows]).tolist()]
+    if any(_ASSIGNS_STATE.match(frame.code or "") for each in places for frame in each.stack):
+        return False
+    function = (loop.file, loop.function)
+    every = (launches_under(facts, function, line) for line in functions_of(facts)[function])
+    in_module = facts.mainly(lambda place: bool(place.module))
+    others = (np.setdiff1d(own[in_module[own]], rows) for own in every)
+    return any(facts.launches_per_step(own) >= count for own in others)
+
+
 def _after_first(facts: Facts, rows: Ints, rounds: int) -> Ints:
-    """Return the launches of all rounds of a step but the first."""
+    """Return the launches of all rounds of a step but the first, of forward and of backward."""
+    is_behind = facts.launches.phase.where(*_LEARNS)[rows]
+    parts = (_without_first(facts, own, rounds) for own in (rows[~is_behind], rows[is_behind]))
+    return np.concatenate([*parts])
+
+
+def _without_first(facts: Facts, rows: Ints, rounds: int) -> Ints:
     rows = rows[np.argsort(facts.launches.start_ns[rows], kind="stable")]
     step = facts.launches.step[rows].filled(-1)
     own = [rows[step == number] for number in np.unique(step).tolist()]
@@ -250,7 +278,9 @@ RULE = Rule(
     "the loop assigns or changes in place, by the text of all lines that ran, and that keep their "
     "name from call to call: a frozen encoder of the prompt in each denoising step. What the "
     "called function computes of these alone is of it, too. Names like `cache`, `state` or `env` "
-    "may be changed where they are given, and are none. "
+    "may be changed where they are given, and are none. Such a line may have a backward if that "
+    "runs after all rounds, the loop calls other modules, and no line assigns to what `self` "
+    "keeps. "
     "Or a line calls something with samples that were repeated along their first dimension "
     "(`x.repeat_interleave(n, 0)`, `x.repeat(n, 1)`, `torch.cat([x, x])`), by the text of the "
     "lines that ran, and with nothing else; nothing in it is drawn at random.",
@@ -263,10 +293,10 @@ RULE = Rule(
     "a loop, call once what its rounds call with the same. Repeat what a network returns, or "
     "broadcast it, in place of what it is given.",
     saving="All launches of one of the calls, with its backward if both have one, and of a loop "
-    "those of all rounds but the first; where the CPU is behind, how much shorter the step is in a "
-    "replay without them. Of samples that are repeated n times, 1 - 1/n of the time of launches of "
-    "10 us or more on the critical path; half where the text does not tell n. Other rules "
-    "count of these launches nothing.",
+    "those of all rounds but the first, with their backward; where the CPU is behind, how much "
+    "shorter the step is in a replay without them. Of samples that are repeated n times, 1 - 1/n "
+    "of the time of launches of 10 us or more on the critical path; half where the text does not "
+    "tell n. Other rules count of these launches nothing.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,
