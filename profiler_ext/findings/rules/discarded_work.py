@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from profiler_ext.findings.autograd_nodes import with_backward
+from profiler_ext.findings.diagonals import diagonals_of
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
+from profiler_ext.findings.unchanged_lines import calls_of_functions
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
@@ -39,7 +42,43 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     )
     forward = forward[np.argsort(facts.launches.start_ns[forward], kind="stable")]
     learns = facts.launches.phase.where(*_LEARNS).any()
-    return tuple(_of_training(facts, forward)) if learns else tuple(_all_but_last(facts, forward))
+    own = _of_training(facts, forward) if learns else _all_but_last(facts, forward)
+    return (*own, *_diagonals(facts, forward))
+
+
+def _diagonals(facts: Facts, forward: Ints) -> Iterator[Candidate]:
+    """Yield the products of whose results the diagonal alone is read, by the text."""
+    by_line: dict[tuple[str | None, int | None], list[int]] = {}
+    for row in forward.tolist():
+        place = facts.place(row)
+        by_line.setdefault((place.file, place.line), []).append(row)
+    found: dict[tuple[str, int], set[int]] = {}
+    others: set[tuple[str, int]] = set()  # lines of what another call of the function reads whole
+    for (file, _), codes in calls_of_functions(facts):
+        own = diagonals_of(codes)
+        others |= {(file, line) for line in codes if line not in own}
+        for line, readers in own.items():
+            found.setdefault((file, line), set()).update(readers)
+    for (file, line), readers in found.items():
+        if (file, line) in others:
+            continue
+        products = [row for row in by_line.get((file, line), []) if _is_product(facts, row)]
+        reads = [row for each in readers for row in by_line.get((file, each), [])]
+        if products:
+            yield _of_diagonal(facts, np.array(products), np.array(reads, np.int64))
+
+
+def _of_diagonal(facts: Facts, products: Ints, reads: Ints) -> Candidate:
+    launches = with_backward(facts, np.union1d(products, reads))
+    return Candidate(
+        summary="a product of all pairs is computed, and its diagonal is read",
+        est_saving_ns=facts.median_per_step(launches, facts.critical_ns(launches)),
+        confidence=Confidence.UPPER_BOUND,
+        remedy="(left * right.mT).sum(-1): of each row its own product alone",
+        location=location_of(facts.place(facts.longest(products))),
+        evidence=count_and_time(facts, launches),
+        launches=launches,
+    )
 
 
 def _of_training(facts: Facts, forward: Ints) -> Iterator[Candidate]:
@@ -179,18 +218,23 @@ def _reads_last(facts: Facts, product: int, reader: int) -> bool:
 RULE = Rule(
     name="discarded_work",
     title="Work whose result nobody uses",
-    means="One of three. A number for each sample is drawn and multiplied by a whole branch: some "
+    means="One of four. A number for each sample is drawn and multiplied by a whole branch: some "
     "samples' branches become zero (stochastic depth). Or a masked language model, by the names "
     "of its modules and functions, scores all words and none was selected before. Or in inference "
-    "a product over many positions is followed by code that reads `[:, -1]` of it.",
+    "a product over many positions is followed by code that reads `[:, -1]` of it. Or "
+    "by the text of the lines that ran, a function multiplies matrices and reads nothing but the "
+    "diagonal of what it gets (`diagonal()`, `trace`, `x[:, i, i]`).",
     because="What is multiplied by zero, ignored by the loss (`ignore_index`) or not read costs as "
     "much as the rest, forward and backward.",
     remedy="Run a branch on the samples that keep it. Select the masked words before the head, the "
-    "last position before the head of a language model (`num_logits_to_keep` in transformers).",
+    "last position before the head of a language model (`num_logits_to_keep` in transformers). "
+    "Multiply each row with its own column and sum up.",
     saving="Of branches unknown, because a recording does not say how many samples are dropped. Of "
     "a masked language model 85% of the time of the last layer and the loss, an upper bound: "
     "nearly all mask 15%. Of the last position the time of the product, and of a "
-    "conversion of all that it returns.",
+    "conversion of all that it returns. Of a diagonal the time of the product and of what reads "
+    "it, with their backward, an upper bound: the rows' own products remain.",
     not_on_cpu=ON_CPU,
     judge=_judge,
+    turn=Turn.REMOVES,
 )
