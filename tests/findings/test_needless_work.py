@@ -405,6 +405,11 @@ def test_many_convolutions_in_fp32_without_any_in_tf32_rule_tensor_cores_out():
     assert is_silent(fp32_matmul.RULE, made(*[backward("convolution_backward", WGRAD)] * 3))
 
 
+def test_depthwise_convolutions_of_torch_s_own_kernels_have_no_tensor_cores_to_run_on():
+    own = "void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel_generic<float>"
+    assert is_silent(fp32_matmul.RULE, made(*[forward("_conv_depthwise2d", own)] * 10))
+
+
 def numbered(nodes: int, *launches: Launch, idle_us: int = 0) -> Analysis:
     """Steps in which autograd numbers so many nodes."""
     analysis = made(*launches, idle_us=idle_us)

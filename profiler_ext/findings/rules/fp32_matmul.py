@@ -18,6 +18,8 @@ _OF_MATRICES = re.compile(r"gemm(?!k1|SN|Small)", re.IGNORECASE)
 # cuSOLVER and MAGMA multiply in fp32, whatever is allowed
 _FACTORIZES = re.compile(r"linalg_(lu|ldl|cholesky|qr|eig|svd)|geqrf|orgqr|ormqr|cholesky|\blu_")
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
+# Torch's own kernels multiply in fp32 whatever cuDNN is allowed
+_OWN = re.compile(r"conv_depthwise\dd_")
 # TF32's speedup in practice; the data sheets of A100, H100 and H200 have 7 to 8
 TF32_SPEEDUP: Final = 4
 _MANY = 10
@@ -40,7 +42,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     is_product &= ~facts.of_op(lambda op: _FACTORIZES.search(op) is not None)
     products = np.flatnonzero(facts.in_steps(is_product))
     result = [_candidate(facts, products, _PRODUCTS)] if len(products) else []
-    is_convolution = facts.named(lambda name: _CONVOLUTION.search(name) is not None)
+    is_convolution = facts.named(_convolves)
     convolutions = np.flatnonzero(facts.in_steps(is_fp32 & is_convolution))
     # With TF32 allowed, cuDNN still runs some convolutions without it, but not all of many
     is_tf32 = facts.rooflines.unit.where(compute_units.Unit.TF32_TENSOR) & is_convolution
@@ -52,6 +54,10 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _multiplies_matrices(name: str) -> bool:
     return _OF_MATRICES.search(name) is not None and not _CONVOLUTION.search(name)
+
+
+def _convolves(name: str) -> bool:
+    return _CONVOLUTION.search(name) is not None and not _OWN.search(name)
 
 
 def _candidate(facts: Facts, launches: Ints, words: tuple[str, str, str]) -> Candidate:
@@ -81,7 +87,8 @@ RULE = Rule(
     title="Matrix products in fp32 without tensor cores",
     means="Library kernels whose names say that they multiply matrices in fp32 without tensor "
     "cores (`simt_sgemm`, `f32f32_f32f32_f32 ... ffma`, `sgemm_largek`) are on the critical path "
-    "of a step. Convolutions count if ten or more do so and none runs in TF32.",
+    "of a step. Convolutions count if ten or more do so and none runs in TF32, but for those of "
+    "torch's own depthwise kernels, which have no TF32.",
     because="PyTorch multiplies fp32 tensors in full fp32 by default. Tensor cores multiply them "
     "in TF32, with 10 bits of mantissa, several times as fast. Convolutions use TF32 by default.",
     remedy="`torch.set_float32_matmul_precision('high')` at the top of the script, or autocast to "
