@@ -25,7 +25,8 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Position, PythonLines
 
-_KEPT = re.compile(r"\bself\.\w+[^=]*=(?!=)|\bself\.[\w.]+_\(")
+# Of most modules no line can keep a state, and none is parsed
+_MAY_KEEP = re.compile(r"\bself\.\w+[^=]*=(?!=)|\bself\.[\w.]+_\(")
 _LOOPS = re.compile(r"(?:async\s+)?(?:for|while)\b")
 IN_TURN: Final = "rounds that need each other"
 _MIN_ROUNDS = 2
@@ -133,7 +134,7 @@ def _of_state(python: PythonLines, frames: _Frames) -> Iterator[int]:
     """Yield the positions of modules' methods that need what the call before kept in ``self``."""
     for methods in _methods(python, frames).values():
         codes = (python.positions[at].code or "" for own in methods.values() for at in own)
-        if not any(_KEPT.search(each) for each in codes):
+        if not any(_MAY_KEEP.search(each) for each in codes):
             continue
         calls = _visited(python, list(methods.values()))
         statements = {

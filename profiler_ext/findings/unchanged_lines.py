@@ -17,6 +17,8 @@ Line = tuple[str, str, int]  # file, function and number
 _LOOPS = re.compile(r"(?:async\s+)?(?:for|while)\b")
 # What a name says is changed where it is given
 KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|past|prev|env|loader|iter", re.I)
+ASSIGNS_TO_SELF = re.compile(r"[^(=]*\bself\.[\w.]+[^(=]*=[^=]")
+"""A statement that keeps something in ``self``, which a later call may read."""
 _DRAWN = re.compile(r"rand|drop|noise|sampl|normal_|uniform_|bernoulli|multinomial", re.I)
 _LIBRARIES = frozenset({"torch", "F", "nn", "math", "np"})
 # Many stacks have the same lines

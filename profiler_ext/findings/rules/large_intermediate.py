@@ -16,6 +16,7 @@ from profiler_ext.findings.facts import CannotJudge, Facts, Rows, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.groups import blocks_of, threads_of
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
+from profiler_ext.findings.unchanged_lines import ASSIGNS_TO_SELF
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.lineage import Frame
@@ -37,7 +38,6 @@ _PASSES = re.compile(r"aten::(copy_|_fft_[rc]2[rc])$")
 _COPIES = re.compile(r"aten::(to|_to_copy|type_as|clone|contiguous|cat|stack|index(_select)?)$")
 _MOVES = re.compile(r"aten::(copy_|cat|index(_select)?)$")
 _READS_SOME = re.compile(r"aten::(grid_sampler_[23]d|gather|index(_select)?|take)$")
-_KEEPS = re.compile(r"self\.[\w.]+\s*=[^=]")  # what a later step may read
 _LEARNS = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION, Phase.OPTIMIZER)
 _SUMS: Final = "aten::sum"
 _MUCH_LARGER: Final = 8
@@ -331,7 +331,7 @@ def _copies(facts: Facts) -> Rows:
     return is_copy & facts.mainly(
         lambda place: (
             _COPIES.match(place.aten_op or "") is not None
-            and _KEEPS.match(place.code or "") is None
+            and ASSIGNS_TO_SELF.match(place.code or "") is None
         )
     )
 

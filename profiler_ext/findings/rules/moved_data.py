@@ -21,7 +21,7 @@ from profiler_ext.findings.facts import (
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.rules.dtype_conversion import is_conversion
-from profiler_ext.findings.unchanged_lines import lines_around, unchanged_move
+from profiler_ext.findings.unchanged_lines import ASSIGNS_TO_SELF, lines_around, unchanged_move
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
@@ -62,7 +62,6 @@ _POINTWISE = re.compile(
 _EXPANDS = re.compile(r"(?<!\bF)(?<!functional)\.(expand|expand_as|broadcast_to|repeat|unfold)\(")
 _WHOLE: Final = frozenset({"aten::roll", "aten::flip"})  # they have as many values as they read
 _RESHAPES: Final = frozenset({"aten::reshape", "aten::flatten"})
-_KEEPS = re.compile(r"self\.[\w.]+\s*=[^=]")
 _SHIFTS: Final = frozenset({"aten::fft_fftshift", "aten::fft_ifftshift"})
 _ROLLS = "aten::roll"
 _TRANSFORMS = re.compile(r"aten::_fft_[rc]2[rc]$")
@@ -262,7 +261,7 @@ def _reason(place: Place, times: int, reader: str) -> _Reason | None:
     kind, code = _KIND[place.aten_op or ""], place.code or ""
     again = {_JOIN: _GROWS, _ORDER: _REORDERS}.get(kind)
     # What an object keeps is there in the next step
-    is_kept = times > 1 or _KEEPS.match(code) is not None
+    is_kept = times > 1 or ASSIGNS_TO_SELF.match(code) is not None
     if again is not None and is_kept and _is_of_itself(code) and not _CONVOLVES.search(reader):
         return again
     if kind in (_REPEAT, _OPERAND):

@@ -22,6 +22,7 @@ from profiler_ext.findings.lines_of_functions import (
 from profiler_ext.findings.repeated_samples import RepeatedSamples, calls_of_repeated
 from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.unchanged_lines import (
+    ASSIGNS_TO_SELF,
     KEPT,
     calls_of_functions,
     lines_around,
@@ -35,7 +36,6 @@ _PRODUCES = re.compile(r"\b(?:add|b|badd)?b?mm\b|convolution|attention")
 _TO_DEVICE = "Memcpy HtoD"
 _BEHIND = (Phase.BACKWARD, Phase.RECOMPUTE)
 _LEARNS = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
-_ASSIGNS_STATE = re.compile(r"[^(=]*\bself\.[\w.]+[^(=]*=[^=]")
 _ALIKE = 0.8
 _FOR_METRICS = "take the outputs of the training step (detach()), or do it every hundredth step"
 _MIN_LAUNCHES = 16  # of a call; fewer are a layer
@@ -171,7 +171,7 @@ def _keeps_no_state(facts: Facts, loop: Frame, rows: Ints, count: int) -> bool:
     if not facts.launches.phase.where(*_LEARNS)[rows].any():
         return True
     places = [facts.analysis.places[at] for at in np.unique(facts.main_place[rows]).tolist()]
-    if any(_ASSIGNS_STATE.match(frame.code or "") for each in places for frame in each.stack):
+    if any(ASSIGNS_TO_SELF.match(frame.code or "") for each in places for frame in each.stack):
         return False
     function = (loop.file, loop.function)
     every = (launches_under(facts, function, line) for line in functions_of(facts)[function])
