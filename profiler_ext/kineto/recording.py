@@ -39,6 +39,7 @@ from profiler_ext.records.recording import (
     inconsistency_of_captures,
     inconsistency_of_code,
 )
+from profiler_ext.records.values import StepValues, inconsistency_of_values
 
 Arguments = Mapping[int, Mapping[str, object]]
 Header = Iterable[tuple[str, bytes]]
@@ -64,6 +65,7 @@ class _Extension(msgspec.Struct):
     cells: tuple[Cell, ...] = ()
     cuda_graphs: tuple[CapturedGraph, ...] = ()
     captures: tuple[CaptureRecording, ...] = ()
+    values: StepValues | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ def _recording_of(path: Path, document: Document) -> Recording:
         ours.cells,
         ours.cuda_graphs,
         ours.captures,
+        ours.values,
     )
     return distributed.with_rank(recording)
 
@@ -194,6 +197,7 @@ def with_valid_utf8(recording: Recording) -> Recording:
         cells=clean.cells,
         cuda_graphs=clean.cuda_graphs,
         captures=clean.captures,
+        values=clean.values,
     )
 
 
@@ -209,6 +213,7 @@ def _extension_of(recording: Recording) -> _Extension:
         recording.cells,
         recording.cuda_graphs,
         recording.captures,
+        recording.values,
     )
 
 
@@ -274,6 +279,8 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
         problem = inconsistency_of_code(ours.generated)
     if problem is None:
         problem = inconsistency_of_captures(ours.cuda_graphs, ours.captures)
+    if problem is None and ours.values is not None:
+        problem = inconsistency_of_values(ours.values)
     if problem is not None:
         raise _unreadable(path, problem, content)
     return ours

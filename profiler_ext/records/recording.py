@@ -17,6 +17,7 @@ import numpy as np
 
 from profiler_ext.records import events, inside, lineage, memory, provenance
 from profiler_ext.records.compiles import Compilation
+from profiler_ext.records.values import StepValues
 
 # Characters of a line that is kept; what is longer was written by no one
 MAX_CELL_LINE_LENGTH = 4096
@@ -382,6 +383,8 @@ class Recording:
     # recorded while it captured them
     cuda_graphs: tuple[CapturedGraph, ...] = ()
     captures: tuple[CaptureRecording, ...] = ()
+    # What a step before the recording computed for nothing; ``None`` where it was not compared
+    values: StepValues | None = None
     # What was allocated and freed, in a file of its own next to the trace; if it was recorded
     memory: memory.MemoryRecord | None = None
     # What was measured inside its kernels afterwards; it has a file of its own
