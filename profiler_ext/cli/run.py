@@ -129,6 +129,12 @@ def _add_recorded(group: argparse._ArgumentGroup) -> None:
         "line, module and kind; records the training thread and autograd's only",
     )
     group.add_argument(
+        "--values",
+        action="store_true",
+        help="also compare the values of a step before the recording, for work that is repeated or "
+        "that no loss reads; that step runs without torch.compile and takes several times as long",
+    )
+    group.add_argument(
         "--no-lines",
         dest="lines",
         action="store_false",
@@ -196,6 +202,7 @@ def _request(options: argparse.Namespace) -> Request:
         lines=options.lines,
         shapes=options.shapes,
         memory=options.memory,
+        values=options.values,
         source=options.source,
         stops=options.stop,
         repeats=Repeats(options.every, options.slow, options.keep) if is_repeated else None,

@@ -44,6 +44,7 @@ from profiler_ext.profiling.out_of_memory import REPORTS
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import TorchViewsMixin
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
+from profiler_ext.profiling.values import VALUES, ComparedValues
 from profiler_ext.records.recording import (
     CapturedGraph,
     CaptureRecording,
@@ -187,6 +188,9 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         memory: record what is allocated and freed in the recorded steps, and who holds it: the
             peak by line, module and kind. Only the thread that begins the recording is recorded,
             with autograd's threads.
+        values: compare, on the device, the values that a step before the recording computes: what
+            repeats, and what the loss does not read. What is compiled runs eagerly in that step,
+            the third or later, and it takes several times as long.
         inside: which kernels to look into when the block ends, ``profiler_ext.Inside()``: the last
             session then has measured shares of lines. Needs a GPU, and its memory.
         source: keep the text of the lines that took time, and the code that torch generated;
@@ -208,6 +212,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         recompile: bool = False,
         lines: bool = True,
         memory: bool = False,
+        values: bool = False,
         inside: LooksInside | None = None,
         source: bool = True,
         keep: int | None = None,
@@ -239,6 +244,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             torch_options["experimental_config"] = config
         self._memory, self._records_memory = RecordedMemory(guard, memory), memory
         torch_options |= _memory_options() if memory else {}
+        self._values, self._compares_values = ComparedValues(guard, values), values
         self._inside = inside
         if inside is not None:
             guard.run(INSIDE, inside.begin, guard)
@@ -288,8 +294,10 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         if self.step_source == "none":
             self.step_source = "prof.step"
         self._guard.run("steps", self._finish_device_work)
+        self._guard.run(VALUES, self._values.end_step)
         super().step()
-        if self._unrecorded is not None:
+        self._guard.run(VALUES, self._values.begin_step, self.step_num)
+        if self._unrecorded is not None and not self._values.is_on:
             self._guard.run("steps", self._unrecorded.begin)
 
     def _finish_device_work(self) -> None:
@@ -322,6 +330,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
 
     def stop(self) -> None:
         """Stop; ``on_trace_ready`` has run when this returns, and kernels were looked into."""
+        self._guard.run(VALUES, self._values.end_step)
         super().stop()
         if self._inside is not None:
             self._guard.run(INSIDE, self._inside.end)
@@ -384,7 +393,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         made = assemble_recording(
             trace, partial(self._settings, held), held, lines, self._setup_guard, guard
         )
-        return replace(made, gaps=(*made.gaps, *self.gaps()))
+        return replace(made, gaps=(*made.gaps, *self.gaps()), values=self._values.taken)
 
     def _on_lost(self, why: str) -> None:
         self.refusal = UsageError(why)
@@ -421,7 +430,11 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
 
     def _requested_options(self) -> tuple[str, ...]:
         """The options in use, so that no advice asks for them."""
-        requested = {"recompile": switch.recompiles(), "shapes": self.record_shapes}
+        requested = {
+            "recompile": switch.recompiles(),
+            "shapes": self.record_shapes,
+            "values": self._compares_values,
+        }
         return tuple(name for name in requested if requested[name])
 
     def _paths(self, held: HeldModules) -> tuple[tuple[int, Called], ...]:

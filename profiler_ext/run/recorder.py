@@ -100,6 +100,7 @@ class Recorder:
             lines=request.lines,
             record_shapes=request.shapes,
             memory=request.memory,
+            values=request.values,
             source=request.source,
         )
 

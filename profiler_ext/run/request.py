@@ -116,6 +116,7 @@ class Request:
     lines: bool = True  # watch which lines run
     shapes: bool = False  # record the shapes of eager ops' inputs
     memory: bool = False  # record what is allocated and freed, and who holds it
+    values: bool = False  # compare what a step before the recording computes
     source: bool = True  # keep the source text
     stops: bool = False  # end the script when its recording is written
     repeats: Repeats | None = None

@@ -32,6 +32,12 @@ def elapsed_ns(begin: Any, end: Any) -> int | None:
     return round(begin.elapsed_time(end) * 1e6) if end.query() else None
 
 
+def is_capturing() -> bool:
+    """Tell whether the current stream captures a graph, and runs nothing."""
+    module = _module_in_use()
+    return module is not None and _is_capturing(module)
+
+
 def _is_capturing(module: Any) -> bool:
     is_capturing = getattr(module, "is_current_stream_capturing", None)
     return is_capturing is not None and bool(is_capturing())

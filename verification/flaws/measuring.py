@@ -208,7 +208,7 @@ def _gain(blocks: dict[str, list[float]]) -> dict[str, Any]:
 def recorded(step: Step) -> profiler_ext.Session:
     """Record some steps."""
     schedule = torch.profiler.schedule(wait=UNRECORDED, warmup=2, active=RECORDED)
-    with step.within(), profiler_ext.profile(schedule=schedule) as prof:
+    with step.within(), profiler_ext.profile(schedule=schedule, values=True) as prof:
         for _ in range(UNRECORDED + 2 + RECORDED):
             step.run()
             prof.step()

@@ -1,0 +1,192 @@
+"""A mode of torch's dispatcher that compares what the ops of a step give, bit by bit.
+
+What is compiled runs eagerly in that step, so that each op is seen. The program computes what it
+computes without: only reductions of its tensors are added, on the streams that made these.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.records.values import OpValues, ProgramLine, StepValues
+from profiler_ext.torch_compat.accelerator import is_capturing
+from profiler_ext.torch_compat.names import running_names
+from profiler_ext.values.fingerprints import (
+    MIN_ELEMENTS,
+    WEIGHTS,
+    Fingerprint,
+    fingerprint,
+    is_plain,
+    read_fingerprint,
+    rows_of,
+)
+from profiler_ext.values.gradients import Gradients
+from profiler_ext.values.program_lines import ProgramLines
+
+VALUES = "values"
+MAX_TENSORS = 30_000  # that are compared, of a step
+_READ_AT_ONCE = 4_096
+
+_Key = tuple[ProgramLine, str, bool]
+
+
+class _Compared(NamedTuple):
+    """What an op gave."""
+
+    key: _Key
+    like: tuple[Any, ...]  # only tensors that are alike in this are compared
+    elements: int
+    rows: int
+
+
+class Comparison:
+    """Compares the values of one step, from :meth:`begin` to :meth:`end`."""
+
+    def __init__(self, step: int, guard: Guard) -> None:
+        self._step, self._guard = step, guard
+        self._lines = ProgramLines()
+        self._gradients = Gradients(self._lines, self._run_alone)
+        self._compared: list[_Compared] = []
+        self._fingerprints: list[torch.Tensor] = []
+        self._returns_new: dict[Any, bool] = {}
+        self._left_out = 0
+        self._is_own = threading.local()
+        self._mode = _mode_calling(self._dispatched)
+        self._stance: Any = None
+
+    def begin(self) -> None:
+        """Compare from here on, in this thread and in the backwards that it begins."""
+        self._stance = torch.compiler.set_stance("force_eager")
+        self._mode.__enter__()
+
+    def end(self) -> StepValues:
+        """Compare no more; wait for the devices, and return what was found."""
+        self.leave()
+        with torch.no_grad():
+            prints = _read(self._fingerprints)
+            gradients = self._gradients.read(_read(self._gradients.numbers))
+        WEIGHTS.forget()
+        ops = tuple(_by_line(zip(self._compared, prints, strict=True)))
+        return StepValues(self._step, ops, gradients, self._left_out)
+
+    def leave(self) -> None:
+        """Restore what :meth:`begin` changed."""
+        if self._stance is not None:
+            self._mode.__exit__(None, None, None)
+            self._stance.__exit__(None, None, None)
+            self._stance = None
+        self._gradients.end()
+
+    def _run_alone(self, function: Callable[..., object], *args: Any) -> None:
+        """Run code of ours within the program's: its ops are none of the program's."""
+        self._is_own.now = True
+        try:
+            with torch.no_grad():
+                self._guard.run(VALUES, function, *args)
+        finally:
+            self._is_own.now = False
+
+    def _dispatched(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = op(*args, **kwargs)
+        if not getattr(self._is_own, "now", False):
+            self._run_alone(self._compare, op, args, result)
+        return result
+
+    def _compare(self, op: Any, args: tuple[Any, ...], result: Any) -> None:
+        name = _name_of(op)
+        origin = self._lines.origin(name)
+        line = origin.line
+        if line is None and origin.is_backward:
+            line = self._gradients.line_of_running()
+        if line is None or origin.is_recomputed or not self._is_new(op) or not _has_tensor(args):
+            return
+        for each in result if isinstance(result, tuple | list) else (result,):
+            if not is_plain(each) or each.numel() < MIN_ELEMENTS:
+                continue
+            if len(self._compared) >= MAX_TENSORS or is_capturing():
+                self._left_out += 1
+                continue
+            self._fingerprints.append(fingerprint(each))
+            key = (line, name, origin.is_backward)
+            like = (name, each.dtype, tuple(each.shape))
+            self._compared.append(_Compared(key, like, each.numel(), rows_of(each)))
+
+    def _is_new(self, op: Any) -> bool:
+        """Tell whether an op returns only tensors of its own: no views, and nothing in place."""
+        if (known := self._returns_new.get(op)) is None:
+            schema = getattr(op, "_schema", None)
+            returns = () if schema is None else schema.returns
+            known = bool(returns) and all(each.alias_info is None for each in returns)
+            self._returns_new[op] = known
+        return known
+
+
+def _mode_calling(dispatched: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
+    def instead(_: object, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return dispatched(op, args, kwargs or {})
+
+    members = {"__torch_dispatch__": instead, "supports_higher_order_operators": True}
+    return type("ComparesValues", (running_names.DISPATCH_MODE.get(),), members)()
+
+
+def _name_of(op: Any) -> str:
+    """Return the name that the profiler has: ``aten::addmm``."""
+    schema = getattr(op, "_schema", None)
+    return str(op) if schema is None else str(schema.name)
+
+
+def _has_tensor(args: tuple[Any, ...]) -> bool:
+    for each in args:
+        if isinstance(each, torch.Tensor):
+            return True
+        if isinstance(each, tuple | list) and any(isinstance(one, torch.Tensor) for one in each):
+            return True
+    return False
+
+
+def _read(tensors: list[torch.Tensor]) -> list[list[int]]:
+    """Return the numbers of small tensors, whose devices are waited for."""
+    numbers: list[list[int]] = []
+    for begin in range(0, len(tensors), _READ_AT_ONCE):
+        part = tensors[begin : begin + _READ_AT_ONCE]
+        sizes = [len(each) for each in part]
+        for device in {each.device for each in part}:
+            if device.type != "cpu":
+                torch.accelerator.synchronize(device)
+        flat = iter(torch.cat([each.cpu() for each in _on_one_device(part)]).tolist())
+        numbers += [[next(flat) for _ in range(size)] for size in sizes]
+    return numbers
+
+
+def _on_one_device(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors in one, if one device has them all: one copy is read."""
+    is_one = len({each.device for each in tensors}) == 1
+    return [torch.cat(tensors)] if is_one else tensors
+
+
+def _by_line(compared: Iterator[tuple[_Compared, list[int]]]) -> Iterator[OpValues]:
+    """Yield what the ops of each line gave, in all their calls."""
+    seen: set[tuple[Any, ...]] = set()
+    sums: dict[_Key, Counter[str]] = {}
+    for each, numbers in compared:
+        found = read_fingerprint(numbers, each.rows)
+        own = sums.setdefault(each.key, Counter())
+        own.update(calls=1, elements=each.elements, equal=_equal_elements(each, found))
+        if not found.is_constant:
+            value = (*each.like, found.digest)
+            own["repeated"] += each.elements if value in seen else 0
+            seen.add(value)
+    for (line, op, is_backward), own in sums.items():
+        yield OpValues(
+            line, op, is_backward, own["calls"], own["elements"], own["repeated"], own["equal"]
+        )
+
+
+def _equal_elements(compared: _Compared, found: Fingerprint) -> int:
+    return found.equal_rows * (compared.elements // compared.rows) if compared.rows else 0
