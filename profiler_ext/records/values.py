@@ -33,6 +33,9 @@ class OpValues:
     # Of rows (all dimensions but the last) that are equal to a row before them in the tensor; never
     # of rows of one value throughout
     equal_row_elements: int
+    # Something reads a result where no gradient is recorded, in ``torch.no_grad()``: a matcher,
+    # a metric
+    is_read_without_gradient: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +55,8 @@ class Comparison:
         self._compared: list[_Compared] = []
         self._fingerprints: list[torch.Tensor] = []
         self._returns_new: dict[Any, bool] = {}
+        self._learning: dict[int, ProgramLine] = {}  # by the memory of a result with a gradient
+        self._read_without_gradient: set[ProgramLine] = set()
         self._left_out = 0
         self._is_own = threading.local()
         self._mode = _mode_calling(self._dispatched)
@@ -72,7 +74,8 @@ class Comparison:
             prints = _read(self._fingerprints)
             gradients = self._gradients.read(_read(self._gradients.numbers))
         WEIGHTS.forget()
-        ops = tuple(_by_line(zip(self._compared, prints, strict=True)))
+        pairs = zip(self._compared, prints, strict=True)
+        ops = tuple(_by_line(pairs, self._read_without_gradient))
         return StepValues(self._step, ops, gradients, self._left_out)
 
     def leave(self) -> None:
@@ -93,18 +96,27 @@ class Comparison:
             self._is_own.now = False
 
     def _dispatched(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = op(*args, **kwargs)
+        try:
+            result = op(*args, **kwargs)
+        except torch.OutOfMemoryError:
+            if not self._fingerprints:
+                raise
+            torch.accelerator.empty_cache()  # of what comparing took
+            result = op(*args, **kwargs)
         if not getattr(self._is_own, "now", False):
-            self._run_alone(self._compare, op, args, result)
+            self._run_alone(self._compare, op, args, result, torch.is_grad_enabled())
         return result
 
-    def _compare(self, op: Any, args: tuple[Any, ...], result: Any) -> None:
+    def _compare(self, op: Any, args: tuple[Any, ...], result: Any, has_gradients: bool) -> None:
         name = _name_of(op)
         origin = self._lines.origin(name)
         line = origin.line
         if line is None and origin.is_backward:
             line = self._gradients.line_of_running()
-        if line is None or origin.is_recomputed or not self._is_new(op) or not _has_tensor(args):
+        given = list(_tensors(args))
+        if line is not None and not origin.is_backward:
+            self._note_reads(line, given, result if has_gradients else None)
+        if line is None or origin.is_recomputed or not self._is_new(op) or not given:
             return
         for each in result if isinstance(result, tuple | list) else (result,):
             if not is_plain(each) or each.numel() < MIN_ELEMENTS:
@@ -116,6 +128,15 @@ class Comparison:
             key = (line, name, origin.is_backward)
             like = (name, each.dtype, tuple(each.shape))
             self._compared.append(_Compared(key, like, each.numel(), rows_of(each)))
+
+    def _note_reads(self, line: ProgramLine, given: list[torch.Tensor], result: Any) -> None:
+        """Keep which lines' results are read where no gradient is recorded, and none is given."""
+        if result is not None:
+            for each in filter(is_plain, _tensors((result,))):
+                self._learning[each.untyped_storage().data_ptr()] = line
+            return
+        read = (self._learning.get(each.untyped_storage().data_ptr()) for each in given)
+        self._read_without_gradient |= {each for each in read if each is not None}
 
     def _is_new(self, op: Any) -> bool:
         """Tell whether an op returns only tensors of its own: no views, and nothing in place."""
@@ -141,13 +162,13 @@ def _name_of(op: Any) -> str:
     return str(op) if schema is None else str(schema.name)
 
 
-def _has_tensor(args: tuple[Any, ...]) -> bool:
-    for each in args:
-        if isinstance(each, torch.Tensor):
-            return True
-        if isinstance(each, tuple | list) and any(isinstance(one, torch.Tensor) for one in each):
-            return True
-    return False
+def _tensors(things: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors of arguments, and of lists of them."""
+    for each in things:
+        if isinstance(each, tuple | list):
+            yield from _tensors(each)
+        elif is_plain(each):
+            yield each
 
 
 def _read(tensors: list[torch.Tensor]) -> list[list[int]]:
@@ -170,7 +191,9 @@ def _on_one_device(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.cat(tensors)] if is_one else tensors
 
 
-def _by_line(compared: Iterator[tuple[_Compared, list[int]]]) -> Iterator[OpValues]:
+def _by_line(
+    compared: Iterable[tuple[_Compared, list[int]]], read: Set[ProgramLine]
+) -> Iterator[OpValues]:
     """Yield what the ops of each line gave, in all their calls."""
     seen: set[tuple[Any, ...]] = set()
     sums: dict[_Key, Counter[str]] = {}
@@ -183,9 +206,8 @@ def _by_line(compared: Iterator[tuple[_Compared, list[int]]]) -> Iterator[OpValu
             own["repeated"] += each.elements if value in seen else 0
             seen.add(value)
     for (line, op, is_backward), own in sums.items():
-        yield OpValues(
-            line, op, is_backward, own["calls"], own["elements"], own["repeated"], own["equal"]
-        )
+        counts = (own["calls"], own["elements"], own["repeated"], own["equal"])
+        yield OpValues(line, op, is_backward, *counts, is_read_without_gradient=line in read)
 
 
 def _equal_elements(compared: _Compared, found: Fingerprint) -> int:

@@ -6,7 +6,7 @@ Nothing here waits for the device: results are small tensors of int64, read toge
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard, cast
 
 import torch
 
@@ -29,11 +29,11 @@ class Fingerprint(NamedTuple):
     rows: int
 
 
-def is_plain(thing: object) -> bool:
+def is_plain(thing: object) -> TypeGuard[torch.Tensor]:
     """Tell whether something is a tensor with values that can be read."""
     if type(thing) not in (torch.Tensor, torch.nn.Parameter):
         return False
-    tensor: torch.Tensor = thing  # type: ignore[assignment]
+    tensor = cast("torch.Tensor", thing)
     is_strided = tensor.layout is torch.strided and not tensor.is_quantized
     return is_strided and not tensor.is_meta and tensor.numel() > 0
 
