@@ -118,8 +118,9 @@ class Comparison:
             self._note_reads(line, given, result if has_gradients else None)
         if line is None or origin.is_recomputed or not self._is_new(op) or not given:
             return
-        for each in result if isinstance(result, tuple | list) else (result,):
-            if not is_plain(each) or each.numel() < MIN_ELEMENTS:
+        known = set(map(_memory_of, given))  # ``_unsafe_view`` returns a view, and does not say so
+        for each in _tensors((result,)):
+            if each.numel() < MIN_ELEMENTS or _memory_of(each) in known:
                 continue
             if len(self._compared) >= MAX_TENSORS or is_capturing():
                 self._left_out += 1
@@ -132,10 +133,10 @@ class Comparison:
     def _note_reads(self, line: ProgramLine, given: list[torch.Tensor], result: Any) -> None:
         """Keep which lines' results are read where no gradient is recorded, and none is given."""
         if result is not None:
-            for each in filter(is_plain, _tensors((result,))):
-                self._learning[each.untyped_storage().data_ptr()] = line
+            for each in _tensors((result,)):
+                self._learning[_memory_of(each)] = line
             return
-        read = (self._learning.get(each.untyped_storage().data_ptr()) for each in given)
+        read = (self._learning.get(_memory_of(each)) for each in given)
         self._read_without_gradient |= {each for each in read if each is not None}
 
     def _is_new(self, op: Any) -> bool:
@@ -169,6 +170,10 @@ def _tensors(things: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors(each)
         elif is_plain(each):
             yield each
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _read(tensors: list[torch.Tensor]) -> list[list[int]]:
