@@ -1,0 +1,404 @@
+"""Launches by what a step's values show of their lines: which part of them is for nothing, where.
+
+The values of one step before the recording are compared op by op; a launch is matched to them by
+the line and the phase of its main place, and by its op where that is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+import numpy as np
+
+from profiler_ext.findings.critical_path import Floats
+from profiler_ext.findings.facts import CannotJudge, Facts, Rows, enclosing, location_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Location
+from profiler_ext.findings.groups import SHORT_NS
+from profiler_ext.findings.ranking import verdict_of
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Ints
+from profiler_ext.records.lineage import Frame, is_of_optimizer
+from profiler_ext.records.values import GradientValues, OpValues, ProgramLine, StepValues
+from profiler_ext.records.vocabulary import Phase, Scope
+
+NOT_COMPARED: Final = CannotJudge(
+    "the values of no step were compared (profile(values=True), profiler-ext run --values)"
+)
+BEHIND: Final = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
+_AS_BACKWARD: Final = (*BEHIND, Phase.RECOMPUTE)
+AHEAD: Final = (Phase.FORWARD, Phase.OTHER)
+ALL: Final = 0.95  # of a part; the rest is what was not compared, or what rounding leaves
+# What launching takes of the CPU at least: steps that wait for it have many short kernels
+_LAUNCH_NS = 5_000
+_ALIKE = 0.9
+_SIMILAR = 0.1
+_ROUNDING = 0.01
+_ALL_OPS = ""
+# These compute nothing: what they take is for moving data
+_MOVES = re.compile(
+    r"aten(?:::|\.)_?(embedding|index|gather|take|repeat|tile|expand|cat(?!\w)|concat|h?v?d?stack|"
+    r"clone|copy_?(?!\w)|to(?!\w)|to_copy|contiguous|scatter|masked_(?:fill|select|scatter)|slice|select|"
+    r"narrow|unfold|im2col|split|chunk|pad(?!\w)|constant_pad|reflection_pad|replication_pad|roll|flip|"
+    r"permute|t(?:ranspose)?(?!\w)|reshape|view|flatten|empty|new_|zeros|ones|full|fill|arange|"
+    r"one_hot)"
+)
+# They take elements by their values, so that the forward must know all; or drop them at random
+_SELECTS = re.compile(
+    r"Max|Min|(?:Am|Cumm|Fm)(?:ax|in)|Top[kK]|[sS]ort|Kthvalue|"
+    r"[mM]edian|Mode(?!l)|R[eE][lL][uU]|relu|Clamp|Clip|Threshold|Hard|[sS]hrink|Abs|Sgn|Sign(?!al)|"
+    r"Hinge|Margin|Dropout"
+)
+_Line = tuple[str, int]
+_Key = tuple[str, int, bool, str]  # file, line, whether of the backward, op
+_Sums = Mapping[_Key, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """The launches of the model's lines in the steps, and the part of each that is for nothing."""
+
+    launches: Ints
+    part: Floats
+    key: Ints  # a number for each line, phase and op that values are of; -1 where there are none
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """The launches of one place."""
+
+    place: Place
+    frames: tuple[Frame, ...]  # outermost first
+    at: Ints  # which launches, of those that are weighed
+    gone_ns: float
+    whole_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValueGroup:
+    """Launches under one line, or under several of one function, that are for nothing in part."""
+
+    location: Location
+    frames: tuple[Frame, ...]  # to that line, outermost first
+    launches: Ints  # those of which something goes
+    part: Floats  # of each
+    gone_ns: float
+    whole_ns: float  # with the launches under the same frames of which nothing goes
+    others: tuple[int, ...] = ()  # the other lines of the function
+
+    @property
+    def share(self) -> float:
+        """Which part of what is under its lines is for nothing."""
+        return self.gone_ns / self.whole_ns
+
+    def figures(self) -> tuple[Figure, ...]:
+        """Return the other lines as evidence."""
+        text = ", ".join(map(str, self.others))
+        return (Figure("other lines of the function", text, FigureUnit.TEXT),) if text else ()
+
+
+def values_of(facts: Facts) -> StepValues | None:
+    """Return the values of the step that was compared, if one was."""
+    return facts.analysis.recording.values
+
+
+def weighed_by_repeats(facts: Facts, values: StepValues) -> Weighed:
+    """Flag the launches whose values the step computed before: all but the first part in time.
+
+    What is recomputed in the backward repeats by design: neither these launches count, nor what
+    they add to the values of their line.
+    """
+    sums = _summed(values.ops, lambda each: each.repeated_elements)
+    own = _matched(facts, _launches(facts, *AHEAD, *BEHIND), sums)
+    again = _launches(facts, Phase.RECOMPUTE)  # it runs in the backward, and is of the forward
+    keys = [_matched(facts, again, sums, BEHIND), _matched(facts, again, sums, _AS_BACKWARD)]
+    recomputed = np.bincount(np.concatenate([each.key[each.key >= 0] for each in keys]))
+    part, order = np.zeros(len(own.launches)), np.argsort(facts.launches.start_ns[own.launches])
+    step = facts.launches.step.filled(-1)[own.launches]
+    for at in _runs(own.key, order):
+        key = int(own.key[at[0]])
+        by_design = recomputed[key] / (recomputed[key] + len(at)) if key < len(recomputed) else 0.0
+        repeated = max((own.part[at[0]] - by_design) / (1 - by_design), 0.0)
+        for of_step in _runs(step, at):
+            gone = int(repeated * len(of_step) + _ROUNDING)
+            part[of_step[len(of_step) - gone :]] = 1.0
+    return Weighed(own.launches, part, own.key)
+
+
+def weighed_by_rows(facts: Facts, values: StepValues) -> Weighed:
+    """Weigh what computes by the equal rows that the ops of its line's forward gave."""
+    computing = [each for each in values.ops if not each.is_backward and not is_moving(each.op)]
+    sums = _of_lines(_summed(computing, lambda each: each.equal_row_elements))
+    launches = _launches(facts, *AHEAD, *BEHIND, Phase.RECOMPUTE)
+    moving = [is_moving(facts.innermost_op(row)) for row in launches.tolist()]
+    return _matched(facts, launches[~np.array(moving, np.bool_)], sums)
+
+
+def weighed_by_gradients(facts: Facts, values: StepValues) -> Weighed:
+    """Weigh launches by the zero gradients of their line; nothing of what has no backward."""
+    sums = _of_lines(
+        _summed(values.gradients, lambda each: 0 if selects_by_values(each) else each.zero_elements)
+    )
+    found = _matched(facts, _launches(facts, *AHEAD, *BEHIND, Phase.RECOMPUTE), sums)
+    part = np.where(_learns(facts, found.launches), found.part, 0.0)
+    return Weighed(found.launches, part, found.key)
+
+
+def is_moving(op: str) -> bool:
+    """Tell whether an op only moves data."""
+    return _MOVES.match(op) is not None
+
+
+def selects_by_values(gradient: GradientValues) -> bool:
+    """Tell whether what reads so little must know all to select it, or drops it at random."""
+    return _SELECTS.search(gradient.reader) is not None
+
+
+def gradients_under(facts: Facts, group: ValueGroup, values: StepValues) -> list[GradientValues]:
+    """Return the gradients with zeros of the lines of a group."""
+    zero = [each for each in values.gradients if each.zero_elements and not selects_by_values(each)]
+    known = {_line(each.at) for each in zero}
+    places = (
+        facts.analysis.places[at] for at in np.unique(facts.main_place[group.launches]).tolist()
+    )
+    lines = {_line_of(place, known) for place in places}
+    return [each for each in zero if _line(each.at) in lines]
+
+
+def saved_of_rows_ns(facts: Facts, group: ValueGroup) -> int:
+    """Return what a step saves without a part of the rows: short launches take as long."""
+    is_short = facts.launches.duration_ns[group.launches] < SHORT_NS
+    gone = np.where(is_short, 0.0, group.part)
+    return facts.median_per_step(group.launches, facts.critical_ns(group.launches, gone))
+
+
+def _summed(values: Iterable[OpValues | GradientValues], gone: Callable[..., int]) -> _Sums:
+    """Add up the elements, and those that are for nothing, of each line, phase and op."""
+    sums: dict[_Key, tuple[int, int]] = {}
+    for each in values:
+        is_behind = isinstance(each, OpValues) and each.is_backward
+        for op in {each.op if isinstance(each, OpValues) else _ALL_OPS, _ALL_OPS}:
+            key = (*_line(each.at), is_behind, op)
+            elements, other = sums.get(key, (0, 0))
+            sums[key] = elements + each.elements, other + gone(each)
+    return sums
+
+
+def _of_lines(sums: _Sums) -> _Sums:
+    """Return what is of all ops of a line's forward, for its backward, too."""
+    own = [(key, each) for key, each in sums.items() if key[3] == _ALL_OPS]
+    return {
+        (file, line, is_behind, op): each
+        for (file, line, _, op), each in own
+        for is_behind in (False, True)
+    }
+
+
+def _line(at: ProgramLine) -> _Line:
+    return at.file, at.line
+
+
+def _line_of(place: Place, known: set[_Line]) -> _Line | None:
+    """Return the line of a place that has values."""
+    own = [(place.file or "", place.line or 0)]
+    own += [(frame.file, frame.line) for frame in place.stack[-1:]]
+    return next((each for each in own if each in known), None)
+
+
+def _launches(facts: Facts, *phases: Phase) -> Ints:
+    """Return the launches in the steps, at lines of the model, of some phases."""
+    in_model = facts.mainly(lambda place: bool(place.line) and not is_of_optimizer(place.stack))
+    return np.flatnonzero(facts.in_steps(in_model & facts.launches.phase.where(*phases)))
+
+
+def _matched(
+    facts: Facts, launches: Ints, sums: _Sums, backward: tuple[Phase, ...] = BEHIND
+) -> Weighed:
+    """Match launches to the values of their op at their line, or to those of all ops of it."""
+    keys = {key: number for number, key in enumerate(sums)}
+    known = {(file, line) for file, line, *_ in sums}
+    place = facts.main_place[launches]
+    lines = {at: _line_of(facts.analysis.places[at], known) for at in np.unique(place).tolist()}
+    is_behind = facts.launches.phase.where(*backward)[launches]
+    names = _names(facts, launches, {op for *_, op in sums})
+    found = np.full(len(launches), -1, np.int64)
+    of_all = zip(place.tolist(), is_behind.tolist(), names, strict=True)
+    for row, (at, behind, name) in enumerate(of_all):
+        if (line := lines[at]) is not None:
+            all_ops = keys.get((*line, behind, _ALL_OPS), -1)
+            found[row] = keys.get((*line, behind, name), all_ops)
+    parts = np.array([gone / max(elements, 1) for elements, gone in sums.values()] + [0.0])
+    return Weighed(launches, parts[found], found)
+
+
+def _names(facts: Facts, launches: Ints, known: set[str]) -> list[str]:
+    """Return the op of each eager launch that values are of: the innermost around it."""
+    events, op = facts.analysis.recording.trace.events, facts.launches.op_event[launches]
+    is_eager = facts.launches.scope.where(Scope.EAGER)[launches] & ~np.ma.getmaskarray(op)
+    around = enclosing(events, op.filled(0).astype(np.int64), known.__contains__)
+    return [
+        events.name[row] if eager else _ALL_OPS
+        for row, eager in zip(around.tolist(), is_eager.tolist(), strict=True)
+    ]
+
+
+def _learns(facts: Facts, launches: Ints) -> Rows:
+    """Flag launches whose function, called from where it is, has a backward."""
+    # A line alone may have none: that of a sum launches nothing
+    callers = [frames_of(each)[:-1] for each in facts.analysis.places]
+    behind = np.unique(facts.main_place[launches[facts.launches.phase.where(*BEHIND)[launches]]])
+    learning = {callers[at] for at in behind.tolist()}
+    flags = np.array([*(not each or each in learning for each in callers), False], np.bool_)
+    learns: Rows = flags[facts.main_place[launches]]
+    return learns
+
+
+def _runs(of: Ints, order: Ints) -> Iterator[Ints]:
+    """Yield the parts of an order that have the same number each; negative numbers left out."""
+    order = order[np.argsort(of[order], kind="stable")]
+    numbers, firsts = np.unique(of[order], return_index=True)
+    parts = np.split(order, firsts[1:])
+    yield from (part for number, part in zip(numbers.tolist(), parts, strict=False) if number >= 0)
+
+
+def frames_of(place: Place) -> tuple[Frame, ...]:
+    """Return the frames of a place, outermost first; its line where no stack was recorded."""
+    own = Frame(place.file or "", place.line or 0, place.function or "", place.code)
+    return place.stack or (own,)
+
+
+def grouped(facts: Facts, weighed: Weighed, least_share: float) -> list[ValueGroup]:
+    """Group launches of which something goes by the outermost frame that does little else."""
+    leaves = _leaves(facts, weighed)
+    if not any(each.gone_ns for each in leaves):
+        return []
+    lines = [[(frame.file, frame.line) for frame in each.frames] for each in leaves]
+    # Frames that all have say nothing of any
+    columns = zip(*lines, strict=False)
+    shared = len([*takewhile(lambda column: len(set(column)) == 1, columns)])
+    pending, found = [(min(shared, min(map(len, lines)) - 1), leaves)], []
+    while pending:
+        depth, inner = pending.pop()
+        below: dict[_Line, list[_Leaf]] = {}
+        for each in inner:
+            frame = each.frames[depth]
+            below.setdefault((frame.file, frame.line), []).append(each)
+        for own in below.values():
+            ended = [each for each in own if len(each.frames) == depth + 1]
+            if len(ended) == len(own) or _is_one(own):
+                found.append((depth, own))
+                continue
+            found += [(depth, ended)] if ended else []
+            pending.append((depth + 1, [each for each in own if len(each.frames) > depth + 1]))
+    groups = [_group(weighed, depth, own) for depth, own in found if any(e.gone_ns for e in own)]
+    return _merged(each for each in groups if each.share >= least_share)
+
+
+def _leaves(facts: Facts, weighed: Weighed) -> list[_Leaf]:
+    cost_ns = np.maximum(facts.launches.duration_ns[weighed.launches], _LAUNCH_NS)
+    gone_ns = weighed.part * cost_ns
+    place = facts.main_place[weighed.launches]
+    leaves = []
+    for at in _runs(place, np.arange(len(place))):
+        own = facts.analysis.places[int(place[at[0]])]
+        sums = float(gone_ns[at].sum()), float(cost_ns[at].sum())
+        leaves.append(_Leaf(own, frames_of(own), at, *sums))
+    return leaves
+
+
+def _is_one(leaves: Sequence[_Leaf]) -> bool:
+    """Tell whether no lines under a frame, with half of what goes, do so more than all do."""
+    gone_ns, whole_ns = (sum(each) for each in zip(*map(_sums_of, leaves), strict=True))
+    if not gone_ns:
+        return True
+    most = sorted(leaves, key=lambda each: -each.gone_ns / each.whole_ns)
+    gone, whole = 0.0, 0.0
+    for each in most:
+        gone, whole = gone + each.gone_ns, whole + each.whole_ns
+        if 2 * gone >= gone_ns:
+            break
+    return gone_ns / whole_ns >= _ALIKE * gone / whole
+
+
+def _sums_of(leaf: _Leaf) -> tuple[float, float]:
+    return leaf.gone_ns, leaf.whole_ns
+
+
+def _group(weighed: Weighed, depth: int, leaves: Sequence[_Leaf]) -> ValueGroup:
+    longest = max(leaves, key=lambda each: each.gone_ns)
+    frames = longest.frames[: depth + 1]
+    where = Location(frames[-1].file, frames[-1].line, frames[-1].code)
+    is_line = all(len(each.frames) == depth + 1 for each in leaves)
+    at = np.sort(np.concatenate([each.at for each in leaves]))
+    at = at[weighed.part[at] > 0]
+    gone_ns, whole_ns = (sum(each) for each in zip(*map(_sums_of, leaves), strict=True))
+    return ValueGroup(
+        location_of(longest.place) if is_line else where,
+        frames,
+        weighed.launches[at],
+        weighed.part[at],
+        gone_ns,
+        whole_ns,
+    )
+
+
+def _merged(groups: Iterable[ValueGroup]) -> list[ValueGroup]:
+    """Merge the groups of a function's lines that have similar shares."""
+    merged: list[list[ValueGroup]] = []
+    for each in sorted(groups, key=lambda group: -group.gone_ns):
+        own = next((of for of in merged if _is_alike(of[0], each)), None)
+        if own is None:
+            merged.append([each])
+        else:
+            own.append(each)
+    return [_joined(each) for each in merged]
+
+
+def _is_alike(group: ValueGroup, other: ValueGroup) -> bool:
+    one, two = group.frames[-1], other.frames[-1]
+    is_same = (one.file, one.function) == (two.file, two.function)
+    return is_same and abs(group.share - other.share) <= _SIMILAR
+
+
+def _joined(groups: Sequence[ValueGroup]) -> ValueGroup:
+    first = groups[0]
+    lines = {each.frames[-1].line for each in groups} - {first.frames[-1].line}
+    return ValueGroup(
+        first.location,
+        first.frames,
+        np.concatenate([each.launches for each in groups]),
+        np.concatenate([each.part for each in groups]),
+        sum(each.gone_ns for each in groups),
+        sum(each.whole_ns for each in groups),
+        tuple(sorted(lines)),
+    )
+
+
+def unsaid(
+    facts: Facts, candidates: Iterable[Candidate], by_text: Sequence[Rule]
+) -> Iterator[Candidate]:
+    """Yield the candidates that no rule of the text has: these know what to do more exactly."""
+    said = [each for rule in by_text for each in _candidates_of(facts, rule)]
+    for own in candidates:
+        if not any(_is_said(facts, own, other) for other in said):
+            yield own
+
+
+def _candidates_of(facts: Facts, rule: Rule) -> list[Candidate]:
+    def judged() -> list[Candidate]:
+        verdict = verdict_of(rule.verdict, facts)
+        return [] if isinstance(verdict, CannotJudge) else verdict
+
+    return facts.analysis.derived.once(f"candidates of {rule.name}", judged)
+
+
+def _is_said(facts: Facts, own: Candidate, other: Candidate) -> bool:
+    """Tell whether another candidate has most of the launches, and half of what goes."""
+    duration_ns = facts.launches.duration_ns
+    both = np.intersect1d(own.launches, other.launches)
+    own_ns, both_ns = (int(duration_ns[rows].sum()) for rows in (own.launches, both))
+    return 2 * both_ns > own_ns and 2 * other.est_saving_ns >= own.est_saving_ns
