@@ -312,7 +312,7 @@ def _leaves(facts: Facts, weighed: Weighed) -> list[_Leaf]:
 
 def _is_one(leaves: Sequence[_Leaf]) -> bool:
     """Tell whether no lines under a frame, with half of what goes, do so more than all do."""
-    gone_ns, whole_ns = (sum(each) for each in zip(*map(_sums_of, leaves), strict=True))
+    gone_ns, whole_ns = _sums_of(leaves)
     if not gone_ns:
         return True
     most = sorted(leaves, key=lambda each: -each.gone_ns / each.whole_ns)
@@ -324,8 +324,8 @@ def _is_one(leaves: Sequence[_Leaf]) -> bool:
     return gone_ns / whole_ns >= _ALIKE * gone / whole
 
 
-def _sums_of(leaf: _Leaf) -> tuple[float, float]:
-    return leaf.gone_ns, leaf.whole_ns
+def _sums_of(leaves: Sequence[_Leaf]) -> tuple[float, float]:
+    return sum(each.gone_ns for each in leaves), sum(each.whole_ns for each in leaves)
 
 
 def _group(weighed: Weighed, depth: int, leaves: Sequence[_Leaf]) -> ValueGroup:
@@ -335,7 +335,7 @@ def _group(weighed: Weighed, depth: int, leaves: Sequence[_Leaf]) -> ValueGroup:
     is_line = all(len(each.frames) == depth + 1 for each in leaves)
     at = np.sort(np.concatenate([each.at for each in leaves]))
     at = at[weighed.part[at] > 0]
-    gone_ns, whole_ns = (sum(each) for each in zip(*map(_sums_of, leaves), strict=True))
+    gone_ns, whole_ns = _sums_of(leaves)
     return ValueGroup(
         location_of(longest.place) if is_line else where,
         frames,
@@ -347,10 +347,10 @@ def _group(weighed: Weighed, depth: int, leaves: Sequence[_Leaf]) -> ValueGroup:
 
 
 def _merged(groups: Iterable[ValueGroup]) -> list[ValueGroup]:
-    """Merge the groups of a function's lines that have similar shares."""
+    """Merge the groups of one line, and of a function's lines that have similar shares."""
     merged: list[list[ValueGroup]] = []
     for each in sorted(groups, key=lambda group: -group.gone_ns):
-        own = next((of for of in merged if _is_alike(of[0], each)), None)
+        own = next((of for of in merged if _is_alike(of, each)), None)
         if own is None:
             merged.append([each])
         else:
@@ -358,10 +358,14 @@ def _merged(groups: Iterable[ValueGroup]) -> list[ValueGroup]:
     return [_joined(each) for each in merged]
 
 
-def _is_alike(group: ValueGroup, other: ValueGroup) -> bool:
-    one, two = group.frames[-1], other.frames[-1]
-    is_same = (one.file, one.function) == (two.file, two.function)
-    return is_same and abs(group.share - other.share) <= _SIMILAR
+def _is_alike(groups: Sequence[ValueGroup], other: ValueGroup) -> bool:
+    """Tell whether a group is at a line of these, or of their function with a similar share."""
+    first, own = groups[0], other.frames[-1]
+    frames = [each.frames[-1] for each in groups]
+    if any((each.file, each.line) == (own.file, own.line) for each in frames):
+        return True
+    is_same = (frames[0].file, frames[0].function) == (own.file, own.function)
+    return is_same and abs(first.share - other.share) <= _SIMILAR
 
 
 def _joined(groups: Sequence[ValueGroup]) -> ValueGroup:

@@ -74,11 +74,11 @@ def _candidates(facts: Facts, weighed: Weighed) -> Iterator[Candidate]:
 
 def _summary(group: ValueGroup, first: Frame | None) -> str:
     if first is not None:
-        return f"this computes the same values as line {first.line} before it in a step"
+        return f"this computes the same values as line {first.line} before it"
     times = 1 / max(1 - group.share, 1e-6)
     if group.share < 1 and times >= _MIN_TIMES:
         return f"the same values are computed {round(times)} times a step"
-    return f"{group.share:.0%} of what this computes a step has computed before"
+    return f"{group.share:.0%} of what this computes was computed before in the step"
 
 
 def _computed_first(first: Frame) -> Figure:
