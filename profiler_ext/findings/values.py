@@ -249,12 +249,37 @@ def _names(facts: Facts, launches: Ints, known: set[str]) -> list[str]:
 def _learns(facts: Facts, launches: Ints) -> Rows:
     """Flag launches whose function, called from where it is, has a backward."""
     # A line alone may have none: that of a sum launches nothing
-    callers = [frames_of(each)[:-1] for each in facts.analysis.places]
+    chains = [_lines(frames_of(each)) for each in facts.analysis.places]
     behind = np.unique(facts.main_place[launches[facts.launches.phase.where(*BEHIND)[launches]]])
-    learning = {callers[at] for at in behind.tolist()}
-    flags = np.array([*(not each or each in learning for each in callers), False], np.bool_)
-    learns: Rows = flags[facts.main_place[launches]]
+    learning = {chains[at] for at in behind.tolist()}
+    callers = {each[:-1] for each in learning} - {()}
+    # What is behind a checkpoint has the frames within it alone
+    flags = [
+        len(each) == 1
+        or each[-1:] in learning
+        or any(each[at:-1] in callers for at in range(len(each) - 1))
+        for each in chains
+    ]
+    learns: Rows = np.array([*flags, False], np.bool_)[facts.main_place[launches]]
     return learns
+
+
+def _lines(frames: Sequence[Frame]) -> tuple[_Line, ...]:
+    return tuple((each.file, each.line) for each in frames)
+
+
+def _whole_frames(facts: Facts) -> dict[int, tuple[Frame, ...]]:
+    """Return the frames of each place; behind a checkpoint, those that its forward has."""
+    own = {at: frames_of(each) for at, each in enumerate(facts.analysis.places) if each.line}
+    ahead = {at for at in own if facts.analysis.places[at].phase in AHEAD}
+    lines = {at: _lines(each) for at, each in own.items()}
+    whole: dict[tuple[_Line, ...], int] = {}
+    behind = {lines[at] for at in own if at not in ahead}
+    for at in sorted(ahead):
+        inner = (lines[at][number:] for number in range(1, len(lines[at])))
+        for each in behind.intersection(inner):
+            whole.setdefault(each, at)
+    return {at: own[at if at in ahead else whole.get(lines[at], at)] for at in own}
 
 
 def _runs(of: Ints, order: Ints) -> Iterator[Ints]:
@@ -276,7 +301,7 @@ def grouped(facts: Facts, weighed: Weighed, least_share: float) -> list[ValueGro
     leaves = _leaves(facts, weighed)
     if not any(each.gone_ns for each in leaves):
         return []
-    lines = [[(frame.file, frame.line) for frame in each.frames] for each in leaves]
+    lines = [_lines(each.frames) for each in leaves]
     # Frames that all have say nothing of any
     columns = zip(*lines, strict=False)
     shared = len([*takewhile(lambda column: len(set(column)) == 1, columns)])
@@ -302,11 +327,12 @@ def _leaves(facts: Facts, weighed: Weighed) -> list[_Leaf]:
     cost_ns = np.maximum(facts.launches.duration_ns[weighed.launches], _LAUNCH_NS)
     gone_ns = weighed.part * cost_ns
     place = facts.main_place[weighed.launches]
-    leaves = []
+    leaves, frames = [], _whole_frames(facts)
     for at in _runs(place, np.arange(len(place))):
-        own = facts.analysis.places[int(place[at[0]])]
+        number = int(place[at[0]])
+        own = facts.analysis.places[number]
         sums = float(gone_ns[at].sum()), float(cost_ns[at].sum())
-        leaves.append(_Leaf(own, frames_of(own), at, *sums))
+        leaves.append(_Leaf(own, frames[number], at, *sums))
     return leaves
 
 

@@ -43,12 +43,13 @@ class Work:
     phase: Phase = Phase.FORWARD
     calls: tuple[int, ...] = ()  # lines of the step, then of a block of the model
     function: str = "forward"
+    left_out: int = 0  # the outermost frames that are not on its stack
 
     @property
     def frames(self) -> tuple[Frame, ...]:
         own = zip(CALLERS, self.calls, strict=False)
         callers = [Frame(file, line, function) for (file, function), line in own]
-        return (*callers, Frame("/model.py", self.line, self.function))
+        return (*callers, Frame("/model.py", self.line, self.function))[self.left_out :]
 
 
 def behind(work: Work) -> Work:
@@ -290,6 +291,16 @@ def test_what_runs_without_gradients_at_the_same_line_is_none():
         recorded(trained, behind(trained), target, gradients=(gradient(5, 1),)),
     )
     assert found.est_saving_ns == 2 * 300 * US
+
+
+def test_what_is_behind_a_checkpoint_is_of_the_call_of_its_forward():
+    layers = [Work(line, calls=(9, 30)) for line in (3, 4)]
+    again = [replace(each, phase=Phase.RECOMPUTE, left_out=1) for each in layers]
+    gradients = [replace(each, phase=Phase.BACKWARD) for each in again]
+    work = (*layers, Work(8, us=500), *again, *gradients)
+    found = only(zero_gradient.RULE, recorded(*work, gradients=(gradient(3, 1), gradient(4, 1))))
+    assert (found.location.file, found.location.line) == (TRAIN, 9)
+    assert found.est_saving_ns == 6 * 300 * US
 
 
 def test_what_is_recomputed_for_a_zero_gradient_goes_too():
