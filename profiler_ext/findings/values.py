@@ -47,11 +47,21 @@ _MOVES = re.compile(
     r"permute|t(?:ranspose)?(?!\w)|reshape|view|flatten|empty|new_|zeros|ones|full|fill|arange|"
     r"one_hot)"
 )
-# They take elements by their values, so that the forward must know all; or drop them at random
-_SELECTS = re.compile(
-    r"Max|Min|(?:Am|Cumm|Fm)(?:ax|in)|Top[kK]|[sS]ort|Kthvalue|"
-    r"[mM]edian|Mode(?!l)|R[eE][lL][uU]|relu|Clamp|Clip|Threshold|Hard|[sS]hrink|Abs|Sgn|Sign(?!al)|"
-    r"Hinge|Margin|Dropout"
+# What takes elements by their place, or by what is given with them: an index, labels, a mask, a
+# weight. What selects by values (a maximum, ReLU) needs all in the forward, and a saturated softmax
+# has a gradient of zero for that step alone
+_TAKES = re.compile(
+    r"Slice|Select|Index|Gather|Take|Narrow|Split|Unbind|Chunk|AsStrided|NllLoss|CrossEntropy|"
+    r"Mul|Masked|Where|Embedding|Pad|Unfold|Diagonal|Tri[lu]"
+)
+# They compute all of what they return together, so that a part of it costs as much
+_MIXES = re.compile(
+    r"Fft|Lstm|Gru|Rnn|Cum|Scan|Sort|Linalg|Cholesky|Solve|Inverse|Svd|Eig|Scatter|IndexAdd|"
+    r"IndexPut|GridSampler|Reduce"
+)
+_IS_MIXING = re.compile(
+    r"fft|lstm|gru|rnn|cum|scan|sort|linalg|cholesky|solve|inverse|svd|_eig|scatter|index_add|"
+    r"index_put|grid_sampler"
 )
 _Line = tuple[str, int]
 _Key = tuple[str, int, bool, str]  # file, line, whether of the backward, op
@@ -140,12 +150,27 @@ def weighed_by_rows(facts: Facts, values: StepValues) -> Weighed:
 
 def weighed_by_gradients(facts: Facts, values: StepValues) -> Weighed:
     """Weigh launches by the zero gradients of their line; nothing of what has no backward."""
-    sums = _of_lines(
-        _summed(values.gradients, lambda each: 0 if selects_by_values(each) else each.zero_elements)
+    kept = _readers_beside(values)
+    behind = _of_lines(_summed(values.gradients, needless_elements))
+    ahead = _summed(
+        values.gradients,
+        lambda each: 0 if (each.reader, each.reader_at) in kept else needless_elements(each),
     )
+    sums = {**behind, **{key: each for key, each in ahead.items() if key in behind}}
     found = _matched(facts, _launches(facts, *AHEAD, *BEHIND, Phase.RECOMPUTE), sums)
-    part = np.where(_learns(facts, found.launches), found.part, 0.0)
-    return Weighed(found.launches, part, found.key)
+    ops = [facts.innermost_op(row) for row in found.launches.tolist()]
+    is_mixing = np.array([_IS_MIXING.search(each) is not None for each in ops], np.bool_)
+    is_left = ~_learns(facts, found.launches) | (is_mixing & (found.part < 1))
+    return Weighed(found.launches, np.where(is_left, 0.0, found.part), found.key)
+
+
+def _readers_beside(values: StepValues) -> set[tuple[str, ProgramLine | None]]:
+    """Return the readers of results that are read without a gradient, too: by a matcher, say.
+
+    The forward has to know all that these leave.
+    """
+    read = {each.at for each in values.ops if each.is_read_without_gradient}
+    return {(each.reader, each.reader_at) for each in values.gradients if each.at in read}
 
 
 def is_moving(op: str) -> bool:
@@ -153,14 +178,17 @@ def is_moving(op: str) -> bool:
     return _MOVES.match(op) is not None
 
 
-def selects_by_values(gradient: GradientValues) -> bool:
-    """Tell whether what reads so little must know all to select it, or drops it at random."""
-    return _SELECTS.search(gradient.reader) is not None
+def needless_elements(gradient: GradientValues) -> int:
+    """Return how many of a gradient's zeros are of values that need not be computed."""
+    is_part = gradient.zero_elements < gradient.elements
+    if _TAKES.search(gradient.reader) is None or (is_part and _MIXES.search(gradient.node)):
+        return 0
+    return gradient.zero_elements
 
 
 def gradients_under(facts: Facts, group: ValueGroup, values: StepValues) -> list[GradientValues]:
     """Return the gradients with zeros of the lines of a group."""
-    zero = [each for each in values.gradients if each.zero_elements and not selects_by_values(each)]
+    zero = [each for each in values.gradients if needless_elements(each)]
     known = {_line(each.at) for each in zero}
     places = (
         facts.analysis.places[at] for at in np.unique(facts.main_place[group.launches]).tolist()

@@ -17,7 +17,7 @@ from profiler_ext.findings.rules import (
     repeated_result,
     zero_gradient,
 )
-from profiler_ext.findings.values import is_moving, selects_by_values
+from profiler_ext.findings.values import is_moving, needless_elements
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.values import GradientValues, OpValues, ProgramLine, StepValues
 from profiler_ext.records.vocabulary import Phase
@@ -270,6 +270,7 @@ def test_of_logits_of_which_the_loss_reads_some_the_others_go():
     [
         *("Max", "Amax", "Topk", "Sort", "Relu", "ClampMin", "MaxPool2DWithIndices", "Maximum"),
         *("Abs", "Threshold", "Hardtanh", "NativeDropout", "Median", "Cummin", "Kthvalue"),
+        *("Softmax", "LogSoftmax"),  # saturated
     ],
 )
 def test_what_selects_by_values_has_to_know_all(reader: str):
@@ -279,9 +280,26 @@ def test_what_selects_by_values_has_to_know_all(reader: str):
     )
 
 
-def test_other_readers_do_not_select_by_values():
-    names = ("SoftmaxBackward0", "LogSoftmaxBackward0", "NllLossBackward0", "IndexBackward0", "")
-    assert not [each for each in names if selects_by_values(gradient(5, 1, each))]
+def test_readers_take_elements_by_their_place_or_by_what_is_given_with_them():
+    names = ("Slice", "Select", "Index", "IndexSelect", "NllLoss", "Mul", "Gather", "Where")
+    assert all(needless_elements(gradient(5, 0.5, f"{each}Backward0")) for each in names)
+    assert not needless_elements(gradient(5, 1, ""))  # given to backward
+
+
+def test_a_part_of_what_is_computed_together_costs_as_much():
+    whole, part = (
+        replace(gradient(5, zero, "SliceBackward0"), node="FftC2CBackward0") for zero in (1, 0.75)
+    )
+    assert needless_elements(whole)
+    assert not needless_elements(part)
+
+
+def test_where_a_matcher_reads_all_only_the_backward_goes():
+    work = (Work(5), Work(6), behind(Work(5)), behind(Work(6)))
+    read = replace(op(6), is_read_without_gradient=True)
+    analysis = recorded(*work, ops=(op(5), read), gradients=(gradient(5, 1), gradient(6, 1)))
+    found = only(zero_gradient.RULE, analysis)
+    assert found.est_saving_ns == 2 * 300 * US
 
 
 def test_what_runs_without_gradients_at_the_same_line_is_none():

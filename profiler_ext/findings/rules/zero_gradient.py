@@ -94,10 +94,13 @@ RULE = Rule(
     "whole, or in rows, positions or samples that are zero throughout, a quarter or more by time. "
     "The gradients of one step before the recording were read on the device "
     "(`profile(values=True)`, `profiler-ext run --values`), so that this holds for that step. "
-    "Zeros do not count where the op that reads so little selects by values (a maximum, "
-    "`topk`, a sort, ReLU, a clamp, max pooling), as the forward has to know all for that, nor "
-    "where dropout makes them. What a rule of the program's text reports of the same launches is "
-    "left to that.",
+    "Zeros count where what reads so little takes elements by their place, or by what it is "
+    "given (a slice, an index, ignored labels, a mask, a weight of zero). They do not where it "
+    "selects by values (a maximum, `topk`, ReLU), as the forward has to know all for that, where "
+    "dropout or a saturated softmax makes them, nor in parts of what an op computes together "
+    "(FFTs, recurrent networks). Where something reads the results without a gradient, too, a "
+    "matcher in `torch.no_grad()`, only the backward counts. What a rule of the program's text "
+    "reports of the same launches is left to that.",
     because="A loss term is multiplied by zero, labels are ignored (`ignore_index`) after the "
     "logits were computed, a crop follows a convolution, or samples are dropped after the network "
     "ran on them. Forward and backward compute all of it.",
