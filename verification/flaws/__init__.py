@@ -3,6 +3,6 @@
 `catalogue` lists the flaws with their sources. Those of the first collection were collected without
 a look at the rules; `split.json` divides them by a seed, before any was run: rules are written on
 the half `developing` and were judged on the half `held_out`, which is spent since then.
-`held_out_2` to `held_out_11` are the second to the eleventh collection, made later by somebody who
+`held_out_2` to `held_out_12` are the second to the twelfth collection, made later by somebody who
 had not read the rules. `python -m verification.flaws` runs them on a GPU.
 """

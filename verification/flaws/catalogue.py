@@ -17,6 +17,7 @@ from .seventh_catalogue import SEVENTH
 from .sixth_catalogue import SIXTH
 from .tenth_catalogue import TENTH
 from .third_catalogue import THIRD
+from .twelfth_catalogue import TWELFTH
 
 __all__ = ["FIRST", "FLAWS", "NOT_JUDGED", "Flaw", "Source"]
 
@@ -514,7 +515,18 @@ FIRST = {
 """The flaws of the first collection."""
 
 FLAWS = (
-    FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH
+    FIRST
+    | SECOND
+    | THIRD
+    | FOURTH
+    | FIFTH
+    | SIXTH
+    | SEVENTH
+    | EIGHTH
+    | NINTH
+    | TENTH
+    | ELEVENTH
+    | TWELFTH
 )
 
 NOT_JUDGED = {

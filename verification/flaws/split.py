@@ -17,12 +17,13 @@ from .seventh_catalogue import SEVENTH
 from .sixth_catalogue import SIXTH
 from .tenth_catalogue import TENTH
 from .third_catalogue import THIRD
+from .twelfth_catalogue import TWELFTH
 
 __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 12)))
+SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 13)))
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -33,7 +34,7 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 def drawn() -> dict[str, list[str]]:
     """The halves of the first collection, and all of the others."""
-    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH)
+    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH)
     later = {f"held_out_{at}": sorted(each) for at, each in enumerate(sets, 2)}
     return draw(list(FIRST), SEED) | later
 
