@@ -22,18 +22,22 @@ from profiler_ext.values.fingerprints import (
     WEIGHTS,
     Fingerprint,
     fingerprint,
-    is_plain,
     read_fingerprint,
     rows_of,
 )
 from profiler_ext.values.gradients import Gradients
 from profiler_ext.values.program_lines import ProgramLines
+from profiler_ext.values.reads import Reads, memory_of, name_of, tensors_of
 
 VALUES = "values"
 MAX_TENSORS = 30_000  # that are compared, of a step
 _READ_AT_ONCE = 4_096
 
-_Key = tuple[ProgramLine, str, bool]
+
+class _Key(NamedTuple):
+    line: ProgramLine
+    op: str
+    is_backward: bool
 
 
 class _Compared(NamedTuple):
@@ -43,6 +47,7 @@ class _Compared(NamedTuple):
     like: tuple[Any, ...]  # only tensors that are alike in this are compared
     elements: int
     rows: int
+    number: int  # of the op
 
 
 class Comparison:
@@ -54,6 +59,7 @@ class Comparison:
         self._gradients = Gradients(self._lines, self._run_alone)
         self._compared: list[_Compared] = []
         self._fingerprints: list[torch.Tensor] = []
+        self._reads = Reads()
         self._returns_new: dict[Any, bool] = {}
         self._learning: dict[int, ProgramLine] = {}  # by the memory of a result with a gradient
         self._read_without_gradient: set[ProgramLine] = set()
@@ -70,12 +76,13 @@ class Comparison:
     def end(self) -> StepValues:
         """Compare no more; wait for the devices, and return what was found."""
         self.leave()
+        needed = self._reads.needed()  # what the step left alive may go from here on
         with torch.no_grad():
             prints = _read(self._fingerprints)
             gradients = self._gradients.read(_read(self._gradients.numbers))
         WEIGHTS.forget()
         pairs = zip(self._compared, prints, strict=True)
-        ops = tuple(_by_line(pairs, self._read_without_gradient))
+        ops = tuple(_by_line(pairs, needed, self._read_without_gradient))
         return StepValues(self._step, ops, gradients, self._left_out)
 
     def leave(self) -> None:
@@ -104,39 +111,41 @@ class Comparison:
             torch.accelerator.empty_cache()  # of what comparing took
             result = op(*args, **kwargs)
         if not getattr(self._is_own, "now", False):
-            self._run_alone(self._compare, op, args, result, torch.is_grad_enabled())
+            self._run_alone(self._see, op, args, kwargs, result, torch.is_grad_enabled())
         return result
 
-    def _compare(self, op: Any, args: tuple[Any, ...], result: Any, has_gradients: bool) -> None:
-        name = _name_of(op)
-        origin = self._lines.origin(name)
-        line = origin.line
+    def _see(
+        self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, learns: bool
+    ) -> None:
+        origin = self._lines.origin(name_of(op))
+        line, given = origin.line, list(tensors_of((args, tuple(kwargs.values()))))
         if line is None and origin.is_backward:
             line = self._gradients.line_of_running()
-        given = list(_tensors(args))
         if line is not None and not origin.is_backward:
-            self._note_reads(line, given, result if has_gradients else None)
-        if line is None or origin.is_recomputed or not self._is_new(op) or not given:
-            return
-        known = set(map(_memory_of, given))  # ``_unsafe_view`` returns a view, and does not say so
-        for each in _tensors((result,)):
-            if each.numel() < MIN_ELEMENTS or _memory_of(each) in known:
+            self._note_reads(line, given, result if learns else None)
+        number = self._reads.note(op, args, kwargs, result)
+        if line is not None and not origin.is_recomputed and self._is_new(op) and given:
+            self._compare(_Key(line, name_of(op), origin.is_backward), number, given, result)
+
+    def _compare(self, key: _Key, number: int, given: list[torch.Tensor], result: Any) -> None:
+        known = set(map(memory_of, given))  # ``_unsafe_view`` returns a view, and does not say so
+        for each in tensors_of((result,)):
+            if each.numel() < MIN_ELEMENTS or memory_of(each) in known:
                 continue
             if len(self._compared) >= MAX_TENSORS or is_capturing():
                 self._left_out += 1
                 continue
             self._fingerprints.append(fingerprint(each))
-            key = (line, name, origin.is_backward)
-            like = (name, each.dtype, tuple(each.shape))
-            self._compared.append(_Compared(key, like, each.numel(), rows_of(each)))
+            like = (key.op, each.dtype, tuple(each.shape))
+            self._compared.append(_Compared(key, like, each.numel(), rows_of(each), number))
 
     def _note_reads(self, line: ProgramLine, given: list[torch.Tensor], result: Any) -> None:
         """Keep which lines' results are read where no gradient is recorded, and none is given."""
         if result is not None:
-            for each in _tensors((result,)):
-                self._learning[_memory_of(each)] = line
+            for each in tensors_of((result,)):
+                self._learning[memory_of(each)] = line
             return
-        read = (self._learning.get(_memory_of(each)) for each in given)
+        read = (self._learning.get(memory_of(each)) for each in given)
         self._read_without_gradient |= {each for each in read if each is not None}
 
     def _is_new(self, op: Any) -> bool:
@@ -155,25 +164,6 @@ def _mode_calling(dispatched: Callable[[Any, tuple[Any, ...], dict[str, Any]], A
 
     members = {"__torch_dispatch__": instead, "supports_higher_order_operators": True}
     return type("ComparesValues", (running_names.DISPATCH_MODE.get(),), members)()
-
-
-def _name_of(op: Any) -> str:
-    """Return the name that the profiler has: ``aten::addmm``."""
-    schema = getattr(op, "_schema", None)
-    return str(op) if schema is None else str(schema.name)
-
-
-def _tensors(things: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors of arguments, and of lists of them."""
-    for each in things:
-        if isinstance(each, tuple | list):
-            yield from _tensors(each)
-        elif is_plain(each):
-            yield each
-
-
-def _memory_of(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def _read(tensors: list[torch.Tensor]) -> list[list[int]]:
@@ -197,7 +187,7 @@ def _on_one_device(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _by_line(
-    compared: Iterable[tuple[_Compared, list[int]]], read: Set[ProgramLine]
+    compared: Iterable[tuple[_Compared, list[int]]], needed: list[float], read: Set[ProgramLine]
 ) -> Iterator[OpValues]:
     """Yield what the ops of each line gave, in all their calls."""
     seen: set[tuple[Any, ...]] = set()
@@ -205,14 +195,16 @@ def _by_line(
     for each, numbers in compared:
         found = read_fingerprint(numbers, each.rows)
         own = sums.setdefault(each.key, Counter())
-        own.update(calls=1, elements=each.elements, equal=_equal_elements(each, found))
+        unread = int((1 - needed[each.number]) * each.elements)
+        own.update(calls=1, elements=each.elements, unread=unread)
+        own["equal"] += _equal_elements(each, found)
         if not found.is_constant:
             value = (*each.like, found.digest)
             own["repeated"] += each.elements if value in seen else 0
             seen.add(value)
-    for (line, op, is_backward), own in sums.items():
-        counts = (own["calls"], own["elements"], own["repeated"], own["equal"])
-        yield OpValues(line, op, is_backward, *counts, is_read_without_gradient=line in read)
+    for key, own in sums.items():
+        counts = (own["calls"], own["elements"], own["repeated"], own["equal"], own["unread"])
+        yield OpValues(*key, *counts, is_read_without_gradient=key.line in read)
 
 
 def _equal_elements(compared: _Compared, found: Fingerprint) -> int:
