@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
 
@@ -30,7 +30,6 @@ NOT_COMPARED: Final = CannotJudge(
     "the values of no step were compared (profile(values=True), profiler-ext run --values)"
 )
 BEHIND: Final = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
-_AS_BACKWARD: Final = (*BEHIND, Phase.RECOMPUTE)
 AHEAD: Final = (Phase.FORWARD, Phase.OTHER)
 ALL: Final = 0.95  # of a part; the rest is what was not compared, or what rounding leaves
 # What launching takes of the CPU at least: steps that wait for it have many short kernels
@@ -119,24 +118,34 @@ def values_of(facts: Facts) -> StepValues | None:
 def weighed_by_repeats(facts: Facts, values: StepValues) -> Weighed:
     """Flag the launches whose values the step computed before: all but the first part in time.
 
-    What is recomputed in the backward repeats by design: neither these launches count, nor what
-    they add to the values of their line.
+    Of the others, weigh those that compute rows which an earlier call of their op computed.
     """
-    sums = _summed(values.ops, lambda each: each.repeated_elements)
-    own = _matched(facts, _launches(facts, *AHEAD, *BEHIND), sums)
-    again = _launches(facts, Phase.RECOMPUTE)  # it runs in the backward, and is of the forward
-    keys = [_matched(facts, again, sums, BEHIND), _matched(facts, again, sums, _AS_BACKWARD)]
-    recomputed = np.bincount(np.concatenate([each.key[each.key >= 0] for each in keys]))
-    part, order = np.zeros(len(own.launches)), np.argsort(facts.launches.start_ns[own.launches])
-    step = facts.launches.step.filled(-1)[own.launches]
+    launches = _launches(facts, *AHEAD, *BEHIND)  # what checkpoints compute again is no repeat
+    own = _matched(facts, launches, _summed(values.ops, lambda each: each.repeated_elements))
+    rows = _matched(facts, launches, _summed(values.ops, _rows_before))
+    part, order = np.zeros(len(launches)), np.argsort(facts.launches.start_ns[launches])
+    step = facts.launches.step.filled(-1)[launches]
     for at in _runs(own.key, order):
-        key = int(own.key[at[0]])
-        by_design = recomputed[key] / (recomputed[key] + len(at)) if key < len(recomputed) else 0.0
-        repeated = max((own.part[at[0]] - by_design) / (1 - by_design), 0.0)
+        whole = own.part[at[0]]
+        part[at] = max((rows.part[at[0]] - whole) / (1 - whole), 0.0) if whole < 1 else 0.0
         for of_step in _runs(step, at):
-            gone = int(repeated * len(of_step) + _ROUNDING)
+            gone = int(whole * len(of_step) + _ROUNDING)
             part[of_step[len(of_step) - gone :]] = 1.0
-    return Weighed(own.launches, part, own.key)
+    return Weighed(launches, part, own.key)
+
+
+def _rows_before(op: OpValues) -> int:
+    return 0 if is_moving(op.op) else op.rows_computed_before_elements
+
+
+def weighed_by_reads(facts: Facts, values: StepValues) -> Weighed:
+    """Weigh eager launches by what nothing reads of their op's results.
+
+    What is compiled has no such ops any more.
+    """
+    launches = _launches(facts, *AHEAD, *BEHIND)
+    launches = launches[facts.launches.scope.where(Scope.EAGER)[launches]]
+    return _matched(facts, launches, _summed(values.ops, lambda each: each.unread_elements))
 
 
 def weighed_by_rows(facts: Facts, values: StepValues) -> Weighed:
@@ -202,6 +211,14 @@ def saved_of_rows_ns(facts: Facts, group: ValueGroup) -> int:
     is_short = facts.launches.duration_ns[group.launches] < SHORT_NS
     gone = np.where(is_short, 0.0, group.part)
     return facts.median_per_step(group.launches, facts.critical_ns(group.launches, gone))
+
+
+def saved_ns(facts: Facts, group: ValueGroup) -> int:
+    """Return what a step saves without the launches that go, and without parts of others."""
+    is_whole = group.part >= ALL
+    others = replace(group, launches=group.launches[~is_whole], part=group.part[~is_whole])
+    removed_ns = facts.removed_per_step_ns(group.launches[is_whole]) if is_whole.any() else 0
+    return removed_ns + (saved_of_rows_ns(facts, others) if len(others.launches) else 0)
 
 
 def _summed(values: Iterable[OpValues | GradientValues], gone: Callable[..., int]) -> _Sums:

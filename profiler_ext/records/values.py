@@ -33,6 +33,9 @@ class OpValues:
     # Of rows (all dimensions but the last) that are equal to a row before them in the tensor; never
     # of rows of one value throughout
     equal_row_elements: int
+    # Of rows of a forward that an earlier call of this op at this line gave, too: lengths grow, or
+    # windows overlap
+    rows_computed_before_elements: int = 0
     # That nothing reads in the step and that is freed by its end; with what is computed of these
     # elements alone
     unread_elements: int = 0
@@ -72,7 +75,10 @@ def inconsistency_of_values(values: StepValues) -> str | None:
     """Return what is wrong with values that were read from a file, ``None`` if nothing is."""
     parts = [
         *((each.elements, each.repeated_elements, each.unread_elements) for each in values.ops),
-        *((each.elements, each.equal_row_elements, 0) for each in values.ops),
+        *(
+            (each.elements, each.equal_row_elements, each.rows_computed_before_elements)
+            for each in values.ops
+        ),
         *((each.elements, each.zero_elements, 0) for each in values.gradients),
     ]
     if any(not 0 <= part <= whole for whole, *own in parts for part in own):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from profiler_ext.values.fingerprints import (
     Fingerprint,
     fingerprint,
     read_fingerprint,
+    rows_known_before,
     rows_of,
 )
 from profiler_ext.values.gradients import Gradients
@@ -32,6 +34,10 @@ from profiler_ext.values.reads import Reads, memory_of, name_of, tensors_of
 VALUES = "values"
 MAX_TENSORS = 30_000  # that are compared, of a step
 _READ_AT_ONCE = 4_096
+_MAX_ROWS, _MAX_KEPT_ROWS = 1 << 18, 1 << 27  # of a tensor, of all: 8 bytes each
+_COUNTED = tuple(
+    each.name for each in fields(OpValues) if each.name.endswith(("calls", "elements"))
+)
 
 
 class _Key(NamedTuple):
@@ -59,6 +65,8 @@ class Comparison:
         self._gradients = Gradients(self._lines, self._run_alone)
         self._compared: list[_Compared] = []
         self._fingerprints: list[torch.Tensor] = []
+        self._rows: dict[tuple[Any, ...], list[tuple[int, torch.Tensor]]] = {}
+        self._kept_rows = 0
         self._reads = Reads()
         self._returns_new: dict[Any, bool] = {}
         self._learning: dict[int, ProgramLine] = {}  # by the memory of a result with a gradient
@@ -80,10 +88,20 @@ class Comparison:
         with torch.no_grad():
             prints = _read(self._fingerprints)
             gradients = self._gradients.read(_read(self._gradients.numbers))
+            before = self._rows_before()
         WEIGHTS.forget()
-        pairs = zip(self._compared, prints, strict=True)
-        ops = tuple(_by_line(pairs, needed, self._read_without_gradient))
+        found = [
+            read_fingerprint(*each)
+            for each in zip(prints, (of.rows for of in self._compared), strict=True)
+        ]
+        sums = _by_line(self._compared, found, needed, before)
+        ops = tuple(self._values(key, own) for key, own in sums.items())
         return StepValues(self._step, ops, gradients, self._left_out)
+
+    def _values(self, key: _Key, own: Counter[str]) -> OpValues:
+        is_read = key.line in self._read_without_gradient
+        counts: dict[str, Any] = {each: own[each] for each in _COUNTED}
+        return OpValues(*key, **counts, is_read_without_gradient=is_read)
 
     def leave(self) -> None:
         """Restore what :meth:`begin` changed."""
@@ -135,9 +153,28 @@ class Comparison:
             if len(self._compared) >= MAX_TENSORS or is_capturing():
                 self._left_out += 1
                 continue
-            self._fingerprints.append(fingerprint(each))
+            found, rows = fingerprint(each)
+            self._fingerprints.append(found)
+            self._keep_rows(key, each, rows)
             like = (key.op, each.dtype, tuple(each.shape))
             self._compared.append(_Compared(key, like, each.numel(), rows_of(each), number))
+
+    def _keep_rows(self, key: _Key, tensor: torch.Tensor, rows: torch.Tensor | None) -> None:
+        """Keep the digests of rows of a forward, to be compared with those of other calls."""
+        if rows is None or key.is_backward or len(rows) > _MAX_ROWS:
+            return
+        self._kept_rows += len(rows)
+        if self._kept_rows <= _MAX_KEPT_ROWS:
+            like = (key, tensor.dtype, tensor.shape[-1], rows.device)
+            self._rows.setdefault(like, []).append((len(self._compared), rows))
+
+    def _rows_before(self) -> dict[int, int]:
+        """Return how many rows of what was compared an earlier call has, too."""
+        several = [each for each in self._rows.values() if len(each) > 1]
+        self._rows.clear()
+        counts = _read([rows_known_before([rows for _, rows in each]) for each in several])
+        calls = [at for each in several for at, _ in each]
+        return dict(zip(calls, (each for own in counts for each in own), strict=True))
 
     def _note_reads(self, line: ProgramLine, given: list[torch.Tensor], result: Any) -> None:
         """Keep which lines' results are read where no gradient is recorded, and none is given."""
@@ -187,25 +224,26 @@ def _on_one_device(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _by_line(
-    compared: Iterable[tuple[_Compared, list[int]]], needed: list[float], read: Set[ProgramLine]
-) -> Iterator[OpValues]:
-    """Yield what the ops of each line gave, in all their calls."""
+    compared: list[_Compared],
+    prints: list[Fingerprint],
+    needed: list[float],
+    before: dict[int, int],
+) -> dict[_Key, Counter[str]]:
+    """Add up what the ops of each line gave, in all their calls."""
     seen: set[tuple[Any, ...]] = set()
     sums: dict[_Key, Counter[str]] = {}
-    for each, numbers in compared:
-        found = read_fingerprint(numbers, each.rows)
-        own = sums.setdefault(each.key, Counter())
-        unread = int((1 - needed[each.number]) * each.elements)
-        own.update(calls=1, elements=each.elements, unread=unread)
-        own["equal"] += _equal_elements(each, found)
-        if not found.is_constant:
-            value = (*each.like, found.digest)
-            own["repeated"] += each.elements if value in seen else 0
-            seen.add(value)
-    for key, own in sums.items():
-        counts = (own["calls"], own["elements"], own["repeated"], own["equal"], own["unread"])
-        yield OpValues(*key, *counts, is_read_without_gradient=key.line in read)
-
-
-def _equal_elements(compared: _Compared, found: Fingerprint) -> int:
-    return found.equal_rows * (compared.elements // compared.rows) if compared.rows else 0
+    for at, (each, found) in enumerate(zip(compared, prints, strict=True)):
+        own = sums.setdefault(each.key, Counter(dict.fromkeys(_COUNTED, 0)))
+        value = (*each.like, found.digest)
+        is_known = value in seen and not found.is_constant
+        seen.add(value)
+        row = each.elements // each.rows if each.rows else 0
+        own.update(
+            calls=1,
+            elements=each.elements,
+            repeated_elements=is_known * each.elements,
+            equal_row_elements=row * found.equal_rows,
+            rows_computed_before_elements=row * before.get(at, 0),
+            unread_elements=int((1 - needed[each.number]) * each.elements),
+        )
+    return sums

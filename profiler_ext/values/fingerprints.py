@@ -46,18 +46,39 @@ def rows_of(tensor: torch.Tensor) -> int:
     return rows if is_fit else 0
 
 
-def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the digest, whether all is one value, and how many rows are equal to earlier ones."""
+def fingerprint(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the digest, whether all is one value, and how many rows are equal to earlier ones.
+
+    And the digests of the rows, if these are compared.
+    """
     words = _words(tensor)
     is_one_value, digests = _digests(words)
     weights = WEIGHTS.first(len(digests), torch.int64, digests.device)
     mixed = (digests ^ (digests >> _SHIFT)) * weights
     is_constant = is_one_value.all() & (digests == digests[:1]).all()
-    equal = torch.zeros_like(mixed[0])
+    equal, rows = torch.zeros_like(mixed[0]), None
     if rows_of(tensor) == len(digests):
-        ordered = torch.where(is_one_value, _NO_ROW, digests).sort().values
+        rows = torch.where(is_one_value, _NO_ROW, digests)
+        ordered = rows.sort().values
         equal = ((ordered[1:] == ordered[:-1]) & (ordered[1:] != _NO_ROW)).sum()
-    return torch.stack([mixed.sum(), is_constant.long(), equal])
+    return torch.stack([mixed.sum(), is_constant.long(), equal]), rows
+
+
+def rows_known_before(calls: list[torch.Tensor]) -> torch.Tensor:
+    """Return how many rows of each call are equal to one of an earlier call, by their digests."""
+    rows = torch.cat(calls)
+    number = torch.repeat_interleave(
+        torch.arange(len(calls), device=rows.device),
+        torch.tensor([len(each) for each in calls], device=rows.device),
+    )
+    ordered, order = rows.sort(stable=True)
+    is_first = torch.ones_like(ordered, dtype=torch.bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    firsts = number[order][is_first][is_first.cumsum(0) - 1]
+    is_before = (firsts < number[order]) & (ordered != _NO_ROW)
+    return torch.zeros(len(calls), dtype=torch.int64, device=rows.device).index_add_(
+        0, number[order], is_before.long()
+    )
 
 
 def read_fingerprint(numbers: list[int], rows: int) -> Fingerprint:

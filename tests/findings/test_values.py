@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,12 +16,14 @@ from profiler_ext.findings.rules import (
     equal_rows,
     repeated_call,
     repeated_result,
+    unread_result,
     zero_gradient,
 )
 from profiler_ext.findings.values import is_moving, needless_elements
+from profiler_ext.records.events import Interned
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.values import GradientValues, OpValues, ProgramLine, StepValues
-from profiler_ext.records.vocabulary import Phase
+from profiler_ext.records.vocabulary import Phase, Scope
 from tests.findings.stepping import US, is_silent, judged, only
 from tests.findings.test_autograd_nodes import STEPS, Steps
 from tests.findings.test_repeated_samples import repeating
@@ -28,7 +31,7 @@ from tests.findings.test_repeated_samples import repeating
 if TYPE_CHECKING:
     from profiler_ext.records.analysis import Analysis
 
-RULES = (repeated_result.RULE, equal_rows.RULE, zero_gradient.RULE)
+RULES = (repeated_result.RULE, equal_rows.RULE, zero_gradient.RULE, unread_result.RULE)
 TRAIN = "/train.py"
 CALLERS = ((TRAIN, "step"), ("/block.py", "forward"))
 
@@ -100,6 +103,10 @@ def gradient(line: int, zero: float, reader: str = "IndexBackward0") -> Gradient
     return GradientValues(
         program(line), "AddmmBackward0", 1, 1000, round(1000 * zero), reader, program(99)
     )
+
+
+def unread(line: int, part: float, name: str = "mm") -> OpValues:
+    return replace(op(line, name=name), unread_elements=round(1000 * part))
 
 
 def evidence(finding: Finding) -> dict[str, float | str]:
@@ -192,16 +199,6 @@ def test_a_line_within_the_innermost_one_of_the_model_has_its_values():
     )
     assert is_silent(repeated_result.RULE, analysis)
     found = only(repeated_result.RULE, replace(analysis, places=inner))
-    assert found.est_saving_ns == 3 * 300 * US
-
-
-def test_what_is_recomputed_repeats_by_design():
-    own = [Work(3)] * 4
-    again = [replace(each, phase=Phase.RECOMPUTE) for each in own]
-    assert is_silent(repeated_result.RULE, recorded(*own, *again, ops=(op(3, 0.5),)))
-    as_backward = recorded(*own, *again, *map(behind, own), ops=(op(3, 0.5, is_backward=True),))
-    assert is_silent(repeated_result.RULE, as_backward)
-    found = only(repeated_result.RULE, recorded(*own, *again, ops=(op(3, 0.875),)))
     assert found.est_saving_ns == 3 * 300 * US
 
 
@@ -361,3 +358,44 @@ def test_no_more_is_saved_than_the_launches_take(drawn: list[tuple[int, int, flo
         found = judge(analysis, (rule,)).ranked
         assert sum(each.est_saving_ns for each in found) <= sum(2 * each.us * US for each in work)
         assert len({each.location for each in found}) == len(found)
+
+
+def test_what_nothing_reads_is_left_out():
+    rounds = [Work(5), Work(6), Work(7)]
+    found = only(unread_result.RULE, recorded(*rounds, ops=(unread(5, 1), op(6), op(7))))
+    assert (found.location.line, found.est_saving_ns) == (5, 300 * US)
+    assert found.summary == "nothing reads what this computes"
+    assert found.confidence is Confidence.ESTIMATED
+
+
+def test_of_what_is_read_in_part_that_part_stays():
+    found = only(unread_result.RULE, recorded(Work(5), Work(6), ops=(unread(5, 0.9), op(6))))
+    assert (found.location.line, found.est_saving_ns) == (5, 270 * US)
+    assert found.summary == "10% of what this computes is read"
+    assert found.confidence is Confidence.UPPER_BOUND
+
+
+def test_where_kernels_run_that_no_op_launched_nothing_is_known_to_be_unread():
+    analysis = recorded(Work(5), Work(6), ops=(unread(5, 1), op(6)))
+    launches = analysis.launches
+    alone = np.ma.masked_array(launches.op_event.filled(-1), np.arange(len(launches)) % 2 == 1)
+    (skipped,) = judged(
+        unread_result.RULE, replace(analysis, launches=replace(launches, op_event=alone))
+    ).rules_skipped
+    assert "not known" in skipped.reason
+
+
+def test_what_is_compiled_has_no_dead_code_left():
+    analysis = recorded(Work(5), Work(6), ops=(unread(5, 1), op(6)))
+    scope = Interned(np.zeros(len(analysis.launches), np.int32), (Scope.COMPILED,))
+    compiled = replace(analysis, launches=replace(analysis.launches, scope=scope))
+    assert is_silent(unread_result.RULE, compiled)
+
+
+def test_of_rows_that_an_earlier_call_computed_that_part_goes():
+    rounds = [Work(5, calls=(9,)), Work(7, calls=(9,))] * 10
+    known = replace(op(5), rows_computed_before_elements=900)
+    found = only(repeated_result.RULE, recorded(*rounds, ops=(known, op(7))))
+    assert (found.location.line, found.est_saving_ns) == (5, 9 * 300 * US)
+    copied = replace(op(5, name="cat"), rows_computed_before_elements=900)
+    assert is_silent(repeated_result.RULE, recorded(*rounds, ops=(copied, op(7))))

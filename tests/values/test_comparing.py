@@ -99,6 +99,19 @@ def test_equal_rows_are_counted_where_they_are_computed() -> None:
     assert computed.elements == 256 * 64
 
 
+def test_rows_that_an_earlier_call_computed_are_counted_where_lengths_grow() -> None:
+    weight, tokens = torch.randn(32, 32), torch.randn(16, 32)
+
+    def run() -> None:
+        for length in (4, 8, 16):
+            tokens[:length] @ weight
+
+    values, line = compared(run), lines_of(run)
+    product = ops_at(values, line(2))["aten::mm"]
+    assert product.rows_computed_before_elements == (4 + 8) * 32
+    assert product.repeated_elements == 0
+
+
 def test_a_crop_reads_a_part_of_what_a_convolution_computes() -> None:
     layer, images = torch.nn.Conv2d(3, 8, 3, padding=1), torch.randn(2, 3, 16, 16)
 
@@ -267,7 +280,7 @@ def test_where_every_step_is_recorded_none_is_compared() -> None:
 
 
 def test_a_failure_to_compare_stays_with_the_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object) -> torch.Tensor:
+    def failing(*_: object) -> object:
         raise RuntimeError("planted")
 
     monkeypatch.setattr(comparing, "fingerprint", failing)

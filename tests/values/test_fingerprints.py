@@ -12,6 +12,7 @@ from profiler_ext.values.fingerprints import (
     is_plain,
     read_fingerprint,
     read_part,
+    rows_known_before,
     rows_of,
 )
 
@@ -21,7 +22,7 @@ SHAPES = ((8, 16), (4, 8, 17), (5, 7, 3, 9), (4096,), (77,), (1, 130))
 
 def found(tensor: torch.Tensor) -> Fingerprint:
     """Return the fingerprint of a tensor."""
-    return read_fingerprint(fingerprint(tensor).tolist(), rows_of(tensor))
+    return read_fingerprint(fingerprint(tensor)[0].tolist(), rows_of(tensor))
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -119,3 +120,10 @@ def test_what_has_no_plain_values_is_not_compared() -> None:
     assert not is_plain(torch.eye(3).to_sparse())
     assert not is_plain(torch.empty(0))
     assert not is_plain(3.0)
+
+
+def test_rows_of_earlier_calls_are_counted_and_not_those_within_a_call() -> None:
+    first, second, third = torch.randn(5, 16), torch.randn(3, 16), torch.zeros(4, 16)
+    calls = [first, torch.cat([first, second]), torch.cat([second, second, third]), third]
+    rows = [fingerprint(each)[1] for each in calls]
+    assert rows_known_before([each for each in rows if each is not None]).tolist() == [0, 5, 6, 0]

@@ -24,6 +24,7 @@ from profiler_ext.findings.values import (
     Weighed,
     frames_of,
     grouped,
+    saved_ns,
     unsaid,
     values_of,
     weighed_by_repeats,
@@ -53,11 +54,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _candidates(facts: Facts, weighed: Weighed) -> Iterator[Candidate]:
     for group in grouped(facts, weighed, _MIN_SHARE):
-        saved_ns = facts.removed_per_step_ns(group.launches)
+        most_ns = saved_ns(facts, group)
         lines = _lines_apart(facts, weighed, group) if group.share >= ALL else None
         yield Candidate(
             summary=_summary(group, lines[0] if lines else None),
-            est_saving_ns=saved_ns,
+            est_saving_ns=most_ns,
             confidence=Confidence.ESTIMATED,
             remedy="compute it once, before the loop or the calls, and keep the result",
             location=_where(group, lines),
@@ -66,7 +67,7 @@ def _candidates(facts: Facts, weighed: Weighed) -> Iterator[Candidate]:
                 Figure("computed before", group.share, FigureUnit.FRACTION),
                 *((_computed_first(lines[0]),) if lines else ()),
                 *group.figures(),
-                *launching(facts, group.launches, saved_ns),
+                *launching(facts, group.launches, most_ns),
             ),
             launches=group.launches,
         )
@@ -111,7 +112,9 @@ RULE = Rule(
     title="Values that a step computes again",
     means="Ops of a line, or of all that it calls, return tensors that are equal, bit by bit, to "
     "those that an op of the same name returned before in the step, or the gradients of such ops "
-    "are: a quarter or more of their time is for them. Values of one step before the recording "
+    "are, or rows of them that are equal to rows that an earlier call of the op returned there, "
+    "as lengths grow or windows overlap: a quarter or more of their time is for them. Values of "
+    "one step before the recording "
     "were compared on the device (`profile(values=True)`, `profiler-ext run --values`), so that "
     "this holds for that step; a recorded line and op are taken to do the same. Tensors of one "
     "value throughout do not count, nor what checkpoints compute again, nor what a rule of the "
@@ -124,7 +127,8 @@ RULE = Rule(
     "chance, in one step only, have to be computed.",
     saving="Of each line and op the launches after the first part in time: those of the calls that "
     "return what is known. Their time on the critical path, with the CPU's time for launching "
-    "them. Other rules count of these launches nothing.",
+    "them; of calls that return a part of known rows, that part of launches of 10 us or more. "
+    "Other rules count of these launches nothing.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,
