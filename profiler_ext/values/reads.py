@@ -65,21 +65,19 @@ class Reads:
 
     def note(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
         """Keep what an op reads and makes; return its number."""
-        given = {memory_of(each): each for each in tensors_of((args, tuple(kwargs.values())))}
-        results = list(tensors_of((result,)))
-        kept = [each for each in results if memory_of(each) not in given]
-        changed = [memory_of(each) for each in tensors_of(_changed(op, args, kwargs))]
+        given = list(tensors_of((args, tuple(kwargs.values()))))
+        results, known = list(tensors_of((result,))), set(map(memory_of, given))
+        kept = [each for each in results if memory_of(each) not in known]
+        changed = {memory_of(each) for each in tensors_of(_changed(op, args, kwargs))}
         owners = [self._owners.get(each, -1) for each in changed]
-        read = [each for memory, each in given.items() if memory not in changed]
-        reads = [self._read(op, each, kept) for each in read] if kept or changed else []
         is_needed = (
             not results
             or not name_of(op).startswith(_KNOWN)
             or min(owners, default=0) < 0
-            or len({each.device for each in (*given.values(), *results)}) > 1
+            or len({each.device for each in (*given, *results)}) > 1
         )
-        if is_needed:
-            reads = [self._read(op, each, kept) for each in given.values()]
+        read = [each for each in given if is_needed or memory_of(each) not in changed]
+        reads = [self._read(op, each, kept) for each in read if is_needed or kept or changed]
         made = [*(each for each in owners if each >= 0), *map(self._make, kept)]
         self._ops.append(_Op(made, [each for each in reads if each is not None], is_needed))
         return len(self._ops) - 1

@@ -75,6 +75,16 @@ def test_slices_add_up_and_rows_are_counted_where_they_are_picked() -> None:
     assert values == {"sin": 0.5, "cos": 0.75}
 
 
+def test_parts_that_one_op_reads_add_up() -> None:
+    x = torch.randn(4, 8, 48)
+
+    def run() -> None:
+        q, k, v = x.sin().chunk(3, dim=-1)
+        KEPT["out"] = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    assert unread(run, 1) == {"sin": 0.0}
+
+
 def test_a_product_needs_all_that_it_is_given() -> None:
     x = torch.randn(16, 16)
 

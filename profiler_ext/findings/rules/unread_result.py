@@ -85,7 +85,7 @@ RULE = Rule(
     "of torch launched, which may read anything. What a rule of the program's text reports of the "
     "same launches is left to that, and only what runs eagerly counts.",
     because="Torch computes what it is asked for. Forces are computed with each energy, costs of "
-    "all pairs where blocks beside the diagonal are read, scores that were only read for a log "
+    "all pairs of which blocks on the diagonal are read, scores that were only read for a log "
     "that is gone, logits of all positions where the last one is read.",
     remedy="Leave it out, or ask for it only where it is read. Of a part: select rows, blocks or "
     "positions before the line that computes them; a product of each row with its own column in "
