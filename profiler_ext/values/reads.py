@@ -1,7 +1,8 @@
 """Which results of a step something reads, and which part of them: what a compiler would leave out.
 
-An op is needed where what it returns is alive when the step ends, is written to memory that the
-step did not make, leaves the device, or is read by an op that is needed. Of a result of which only
+An op is needed where what it returns is alive after the step's last op, as what a step returns is,
+is written to memory that the step did not make, leaves the device, or is read by an op that is
+needed. Of a result of which only
 views are read, or rows by their number, so much is needed; an op on each element needs as much of
 what it is given as of what it returns.
 """
@@ -40,12 +41,17 @@ class _Made:
     elements: int
     storage: StorageWeakRef
     read: dict[_Region, float] = field(default_factory=dict)
+    is_kept: bool = False  # alive after the last op
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether its memory is free by now."""
+        return bool(self.storage.expired())  # type: ignore[no-untyped-call]
 
     @property
     def needed(self) -> float:
         """The part of it that is needed, at most."""
-        is_alive = not self.storage.expired()  # type: ignore[no-untyped-call]
-        return 1.0 if is_alive else min(sum(self.read.values()), 1.0)
+        return 1.0 if self.is_kept or not self.is_freed else min(sum(self.read.values()), 1.0)
 
 
 @dataclass(slots=True)
@@ -62,6 +68,7 @@ class Reads:
         self._ops: list[_Op] = []
         self._made: list[_Made] = []
         self._owners: dict[int, int] = {}  # by the address of the memory
+        self._unread: dict[int, _Made] = {}  # alive when the last op ran, as far as that is known
 
     def note(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
         """Keep what an op reads and makes; return its number."""
@@ -78,12 +85,16 @@ class Reads:
         )
         read = [each for each in given if is_needed or memory_of(each) not in changed]
         reads = [self._read(op, each, kept) for each in read if is_needed or kept or changed]
+        for at in [at for at, each in self._unread.items() if each.is_freed]:
+            del self._unread[at]
         made = [*(each for each in owners if each >= 0), *map(self._make, kept)]
         self._ops.append(_Op(made, [each for each in reads if each is not None], is_needed))
         return len(self._ops) - 1
 
     def needed(self) -> list[float]:
         """Return which part of each op's results is needed, at most."""
+        for each in self._unread.values():
+            each.is_kept = True
         result = [0.0] * len(self._ops)
         for at in range(len(self._ops) - 1, -1, -1):
             op = self._ops[at]
@@ -101,12 +112,14 @@ class Reads:
         elements = storage.nbytes() // tensor.itemsize
         self._made.append(_Made(elements, _reference(storage)))
         self._owners[storage.data_ptr()] = len(self._made) - 1
+        self._unread[len(self._made) - 1] = self._made[-1]
         return len(self._made) - 1
 
     def _read(self, op: Any, given: torch.Tensor, kept: list[torch.Tensor]) -> _Read | None:
         owner = self._owners.get(memory_of(given))
         if owner is None:
             return None
+        self._unread.pop(owner, None)
         whole = self._made[owner].elements
         returned = sum(each.numel() for each in kept)
         elements = min(given.numel(), whole)

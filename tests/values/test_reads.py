@@ -22,14 +22,29 @@ def unread(run: Callable[[], object], at: int) -> dict[str, float]:
 def test_a_result_that_is_dropped_is_unread_and_so_is_what_only_it_reads() -> None:
     x = torch.randn(16, 16)
 
-    def run() -> None:
+    def dropped() -> None:
         y = x @ x
         y.sin()
+
+    def run() -> None:
+        dropped()
         KEPT["y"] = x.cos()
 
-    assert unread(run, 1) == {"mm": 1.0}
-    assert unread(run, 2) == {"sin": 1.0}
-    assert unread(run, 3) == {"cos": 0.0}
+    values = compared(run)
+    line = lines_of(dropped)
+    parts = {each.at.line: each.unread_elements / each.elements for each in values.ops}
+    assert parts == {line(1): 1.0, line(2): 1.0, lines_of(run)(2): 0.0}
+
+
+def test_what_a_step_returns_may_be_read_after_it() -> None:
+    x = torch.randn(16, 16)
+
+    def run() -> torch.Tensor:
+        y = x @ x
+        return y.sin()
+
+    assert unread(run, 1) == {"mm": 0.0}
+    assert unread(run, 2) == {"sin": 0.0}
 
 
 @pytest.mark.parametrize("read", ["item", "to_parameter", "inplace", "to_numpy_of_copy"])
