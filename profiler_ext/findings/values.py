@@ -60,7 +60,7 @@ _MIXES = re.compile(
 )
 _IS_MIXING = re.compile(
     r"fft|lstm|gru|rnn|cum|scan|sort|linalg|cholesky|solve|inverse|svd|_eig|scatter|index_add|"
-    r"index_put|grid_sampler"
+    r"index_put|grid_sampler|topk|kthvalue|median|unique"
 )
 _Line = tuple[str, int]
 _Key = tuple[str, int, bool, str]  # file, line, whether of the backward, op
@@ -145,7 +145,9 @@ def weighed_by_reads(facts: Facts, values: StepValues) -> Weighed:
     """
     launches = _launches(facts, *AHEAD, *BEHIND)
     launches = launches[facts.launches.scope.where(Scope.EAGER)[launches]]
-    return _matched(facts, launches, _summed(values.ops, lambda each: each.unread_elements))
+    found = _matched(facts, launches, _summed(values.ops, lambda each: each.unread_elements))
+    is_left = _are_mixing(facts, launches) & (found.part < 1)
+    return Weighed(launches, np.where(is_left, 0.0, found.part), found.key)
 
 
 def weighed_by_rows(facts: Facts, values: StepValues) -> Weighed:
@@ -167,9 +169,8 @@ def weighed_by_gradients(facts: Facts, values: StepValues) -> Weighed:
     )
     sums = {**behind, **{key: each for key, each in ahead.items() if key in behind}}
     found = _matched(facts, _launches(facts, *AHEAD, *BEHIND, Phase.RECOMPUTE), sums)
-    ops = [facts.innermost_op(row) for row in found.launches.tolist()]
-    is_mixing = np.array([_IS_MIXING.search(each) is not None for each in ops], np.bool_)
-    is_left = ~_learns(facts, found.launches) | (is_mixing & (found.part < 1))
+    is_left = ~_learns(facts, found.launches)
+    is_left |= _are_mixing(facts, found.launches) & (found.part < 1)
     return Weighed(found.launches, np.where(is_left, 0.0, found.part), found.key)
 
 
@@ -180,6 +181,12 @@ def _readers_beside(values: StepValues) -> set[tuple[str, ProgramLine | None]]:
     """
     read = {each.at for each in values.ops if each.is_read_without_gradient}
     return {(each.reader, each.reader_at) for each in values.gradients if each.at in read}
+
+
+def _are_mixing(facts: Facts, launches: Ints) -> Rows:
+    """Flag the launches of ops that compute all of what they return together."""
+    ops = [facts.innermost_op(row) for row in launches.tolist()]
+    return np.array([_IS_MIXING.search(each) is not None for each in ops], np.bool_)
 
 
 def is_moving(op: str) -> bool:

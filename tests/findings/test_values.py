@@ -375,6 +375,13 @@ def test_of_what_is_read_in_part_that_part_stays():
     assert found.confidence is Confidence.UPPER_BOUND
 
 
+def test_a_part_of_a_transform_costs_as_much_as_the_whole():
+    values = (unread(5, 0.9), op(6))
+    assert only(unread_result.RULE, recorded(Work(5), Work(6), ops=values)).est_saving_ns > 0
+    transform = Work(5, op="_fft_c2c")
+    assert is_silent(unread_result.RULE, recorded(transform, Work(6), ops=values))
+
+
 def test_where_kernels_run_that_no_op_launched_nothing_is_known_to_be_unread():
     analysis = recorded(Work(5), Work(6), ops=(unread(5, 1), op(6)))
     launches = analysis.launches
