@@ -35,7 +35,15 @@ def is_plain(thing: object) -> TypeGuard[torch.Tensor]:
         return False
     tensor = cast("torch.Tensor", thing)
     is_strided = tensor.layout is torch.strided and not tensor.is_quantized
-    return is_strided and not tensor.is_meta and tensor.numel() > 0
+    return is_strided and not tensor.is_meta and tensor.numel() > 0 and _has_memory(tensor)
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is none of a transform's (``torch.func``), which wraps others."""
+    try:
+        return tensor.untyped_storage().data_ptr() != 0
+    except (RuntimeError, NotImplementedError):
+        return False
 
 
 def rows_of(tensor: torch.Tensor) -> int:

@@ -330,6 +330,17 @@ def test_a_mode_of_the_program_stays_on() -> None:
     assert any(each.op == "aten::sin" for each in values.ops)
 
 
+def test_transforms_of_functions_run_as_without() -> None:
+    x = torch.randn(16, 32)
+
+    def squares(row: torch.Tensor) -> torch.Tensor:
+        return (row**2).sum()
+
+    found: list[torch.Tensor] = []
+    compared(lambda: found.append(torch.func.vmap(torch.func.grad(squares))(x)))
+    assert torch.equal(found[0], 2 * x)
+
+
 def test_what_is_over_the_limit_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "MAX_TENSORS", 2)
     x = torch.randn(9, 9)
