@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -74,12 +75,12 @@ class Comparison:
         self._left_out = 0
         self._is_own = threading.local()
         self._mode = _mode_calling(self._dispatched)
-        self._stance: Any = None
+        self._begun = ExitStack()
 
     def begin(self) -> None:
         """Compare from here on, in this thread and in the backwards that it begins."""
-        self._stance = torch.compiler.set_stance("force_eager")
-        self._mode.__enter__()
+        self._begun.push(torch.compiler.set_stance("force_eager"))
+        self._begun.enter_context(self._mode)
 
     def end(self) -> StepValues:
         """Compare no more; wait for the devices, and return what was found."""
@@ -105,10 +106,7 @@ class Comparison:
 
     def leave(self) -> None:
         """Restore what :meth:`begin` changed."""
-        if self._stance is not None:
-            self._mode.__exit__(None, None, None)
-            self._stance.__exit__(None, None, None)
-            self._stance = None
+        self._begun.close()
         self._gradients.end()
 
     def _run_alone(self, function: Callable[..., object], *args: Any) -> None:
@@ -126,7 +124,9 @@ class Comparison:
         except torch.OutOfMemoryError:
             if not self._fingerprints:
                 raise
-            torch.accelerator.empty_cache()  # of what comparing took
+            self._rows.clear()
+            WEIGHTS.forget()
+            torch.accelerator.empty_cache()
             result = op(*args, **kwargs)
         if not getattr(self._is_own, "now", False):
             self._run_alone(self._see, op, args, kwargs, result, torch.is_grad_enabled())
