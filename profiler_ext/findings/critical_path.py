@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from profiler_ext.findings.full_queue import waits_for_room
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Interned, Ints, flag_rows
 
 NO_ROW = -1
@@ -79,7 +79,9 @@ def find_critical_path(analysis: Analysis) -> CriticalPath:
     known = call != NO_ROW
     enqueued_ns = launches.start_ns.copy()
     enqueued_ns[known] = events.end_of(call[known])
-    calls_waiting = np.flatnonzero(is_wait(events.name))
+    calls_waiting = np.union1d(
+        np.flatnonzero(is_wait(events.name)), _calls_of_results(launches, call)
+    )
     is_critical, waited_ns = np.zeros(len(launches), np.bool_), np.zeros(len(launches), np.int64)
     busy_ns = np.zeros(len(launches), np.int64)
     for device in np.unique(launches.device).tolist():
@@ -103,6 +105,13 @@ def find_critical_path(analysis: Analysis) -> CriticalPath:
     return CriticalPath(
         enqueued_ns, call, is_critical, waited_ns, busy_ns, since, cost_ns, replayed, full
     )
+
+
+def _calls_of_results(launches: Launches, call: Ints) -> Ints:
+    """Return the calls that copy to pageable memory: the CPU is in them until the copy is done."""
+    is_result = flag_rows(launches.name, lambda name: classify.pageable_copy(name) == "DtoH")
+    calls: Ints = call[is_result & (call != NO_ROW)]
+    return calls
 
 
 def is_wait(name: Interned) -> Rows:

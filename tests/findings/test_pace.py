@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler_ext.findings.critical_path import find_critical_path
 from profiler_ext.findings.facts import facts_of
 from tests.findings.stepping import US, Script
@@ -48,6 +50,20 @@ def test_a_trace_that_ends_with_a_full_queue_is_paced_by_the_device():
     script = kernels(40, 40, 40)
     script.end_step()
     assert find_critical_path(script.analysis()).is_critical.tolist() == [True, True, True]
+
+
+def test_a_copy_to_pageable_memory_is_awaited_by_its_own_call():
+    script = kernels(40, 40)
+    script.launch("Memcpy DtoH (Device -> Pageable)", 500 * US, category="gpu_memcpy")
+    call = script.marks[-2]
+    script.now_ns = script.free_ns + US
+    script.marks[-2] = replace(call, duration_ns=script.now_ns - call.start_ns)
+    script.wait()
+    script.launch("vectorized_elementwise_kernel", 2 * US)
+    script.launch("vectorized_elementwise_kernel", 2 * US)
+    script.end_step()
+    is_critical = find_critical_path(script.analysis()).is_critical.tolist()
+    assert is_critical == [True, True, True, False, False]
 
 
 def test_the_device_waited_from_the_end_of_one_launch_to_the_next():
