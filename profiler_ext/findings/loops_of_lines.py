@@ -27,6 +27,8 @@ MIN_CALLS: Final = 8  # fewer calls of a line in one forward are no loop
 MAX_BODY_LAUNCHES: Final = 48
 
 _PRODUCT = re.compile(r"@|\b(?:matmul|einsum|linear|(?:add|b|badd)?b?mm)\(")
+_RETURNS = re.compile(r"\s*return\b")
+_COMPREHENDS = re.compile(r"\bfor\b|\bmap\(")
 
 Line = tuple[str | None, int | None, str | None]
 Function = tuple[str | None, str | None, str | None]
@@ -167,7 +169,10 @@ def functions_in(facts: Facts, launches: Ints) -> set[tuple[str | None, str | No
 
 
 def line_of_loop(facts: Facts, launches: Ints) -> Location:
-    """Return the line that most launches come from, in the innermost function around them all."""
+    """Return the line that most launches come from, in the innermost function around them all.
+
+    A line that returns ends a round: what calls its function runs the loop.
+    """
     places = facts.analysis.places
     at, counts = np.unique(facts.main_place[launches], return_counts=True)
     stacks = [places[each].stack for each in at.tolist()]
@@ -185,4 +190,12 @@ def line_of_loop(facts: Facts, launches: Ints) -> Location:
     if not lines:
         return busiest(facts, launches)
     frame = lines.most_common(1)[0][0]
+    while depth > 1 and _returns(frame.code or ""):
+        depth -= 1
+        frame = stacks[0][depth - 1]
     return Location(frame.file, frame.line, frame.code)
+
+
+def _returns(code: str) -> bool:
+    """Tell whether a line returns what it computes once: no comprehension, which is a loop."""
+    return _RETURNS.match(code) is not None and _COMPREHENDS.search(code) is None
