@@ -77,6 +77,7 @@ from profiler_ext.findings.loops_of_lines import (
 from profiler_ext.findings.recurrences import apart, in_turn
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.findings.waiting import (
+    checks,
     copies_to_host,
     is_read,
     lines_that_wait,
@@ -205,16 +206,16 @@ def _groups(facts: Facts) -> Iterator[LaunchGroup]:
     eager = np.flatnonzero(is_eager)
     yield from _optimizer(facts, np.flatnonzero(is_eager & launches.phase.where(Phase.OPTIMIZER)))
     is_other = is_eager & launches.phase.where(Phase.OTHER)
-    loops = [
-        *_tensor_loops(facts, np.flatnonzero(is_other), eager),
-        *_rows_of_autograd(facts, eager),
-    ]
+    # Checks of errors go by another op, with or without the loop around them
+    unchecked = eager[checks(facts, eager) < 0]
+    others = unchecked[is_other[unchecked]]
+    loops = [*_tensor_loops(facts, others, unchecked), *_rows_of_autograd(facts, eager)]
     in_model: list[LaunchGroup] = []
     if _is_compiled(facts):
         in_model += _next_to_compiled(facts, eager)
         loops += _compiled_loops(facts)
     else:
-        loops += (*_call_loops(facts, eager, eager), *_module_loops(facts, eager))
+        loops += (*_call_loops(facts, unchecked, unchecked), *_module_loops(facts, unchecked))
     for loop in _one_for_each_line(facts, _with_rounds(facts, loops), copies_whole(facts, eager)):
         in_model += apart(facts, loop)
     in_model += _looping_ops(facts, eager)

@@ -9,7 +9,14 @@ import numpy as np
 
 from profiler_ext.findings.autograd_nodes import backward_of
 from profiler_ext.findings.critical_path import Floats, Waits
-from profiler_ext.findings.facts import Facts, Rows, idle_by_line, idle_pieces, location_of
+from profiler_ext.findings.facts import (
+    Facts,
+    Rows,
+    enclosing,
+    idle_by_line,
+    idle_pieces,
+    location_of,
+)
 from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.findings.groups import (
     OUTSIDE_BACKWARD,
@@ -29,6 +36,8 @@ _FINDS = "aten::nonzero"
 _MOVES = "aten::to"
 # These take a mask, of which they find the elements first
 _PICKS = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::masked_select"})
+# It reads whether an op of torch.linalg failed, on behalf of the CPU alone
+_CHECKS = "aten::_linalg_check_errors"
 PUTS: Final = frozenset({"aten::_index_put_impl_", "aten::index_put_", "aten::index_put"})
 
 
@@ -149,7 +158,8 @@ def reads(facts: Facts, eager: Ints, others: list[Rows]) -> Iterator[LaunchGroup
         is_awaited = np.isin(eager, every.last_launch[waits & in_op])
         # What is made of a value on the device is not copied there; a write of it stays a write
         is_back = copied_back(facts)[eager] & placed(facts, eager, lambda at: at.aten_op == _MOVES)
-        reads = eager[is_read(facts, eager) | (is_short[eager] & is_awaited) | is_back]
+        is_own = is_read(facts, eager) | (is_short[eager] & is_awaited) | is_back
+        reads = eager[is_own | (checks(facts, eager) >= 0)]
         count, kept = facts.launches_per_step(reads), _without_op(facts, reads)
         yield LaunchGroup(Kind.READS, NOWHERE, reads, count, kept, 0.0, waits)
 
@@ -178,13 +188,24 @@ def is_read(facts: Facts, launches: Ints) -> Rows:
     return flag_rows(ops_of(facts, launches), READ.__eq__)
 
 
+def checks(facts: Facts, launches: Ints) -> Ints:
+    """Return the op around each launch that checks whether one of torch.linalg failed, or -1."""
+    events, op = facts.analysis.recording.trace.events, facts.launches.op_event[launches].filled(-1)
+    result, known = np.full(len(op), -1, np.int64), np.flatnonzero(op >= 0)
+    around = enclosing(events, op[known], _CHECKS.__eq__)
+    is_check = flag_rows(events.name, _CHECKS.__eq__)[around]
+    result[known[is_check]] = around[is_check]
+    return result
+
+
 def _without_op(facts: Facts, launches: Ints) -> Floats:
     """Return the part of the CPU's time since the launch before in which it was in no op of it.
 
     Between two reads of one line nothing is left: the line reads a tensor value by value, to
     print it for example.
     """
-    enqueued_ns, op = facts.pace.enqueued_ns, facts.called_ops(launches)
+    enqueued_ns, op = facts.pace.enqueued_ns, checks(facts, launches)
+    op = np.where(op < 0, facts.called_ops(launches), op)
     order = np.argsort(enqueued_ns, kind="stable")
     own_ns = enqueued_ns[launches]
     before = order[np.maximum(np.searchsorted(enqueued_ns[order], own_ns) - 1, 0)]

@@ -124,6 +124,41 @@ def test_a_short_copy_to_the_host_is_a_read_of_values_with_its_op() -> None:
     assert (long.kind, len(long.launches)) == (Kind.READS, 0) and long.saving_ns
 
 
+def inverting(check: str) -> Analysis:
+    """Steps of 20 rounds with an inverse, some ops, and a look at the inverse's error code."""
+    steps = Steps()
+    for _ in range(STEPS):
+        for _ in range(20):
+            with steps.within("aten::linalg_inv"):
+                steps.launch("linalg_lu", Phase.FORWARD, us=2)
+                with steps.within(check):
+                    steps.launch("copy_", Phase.FORWARD, us=2, cost_ns=30 * US)
+                    steps.launch("any", Phase.FORWARD, us=2, cost_ns=30 * US)
+                    with steps.within("aten::item"):
+                        steps.launch("_local_scalar_dense", Phase.FORWARD, us=2)
+                        steps.script.wait()
+            for _ in range(8):
+                steps.launch("mul", Phase.FORWARD, us=2)
+        steps.launch("sum", Phase.BACKWARD, us=2)
+        steps.end_step()
+    analysis = steps.analysis(linalg_inv=at(5, "linalg_inv"), mul=at(6, "mul"), sum=at(6, "sum"))
+    lines = tuple(replace(each, file="/model.py", line=5) for each in analysis.idle.places)
+    return replace(analysis, idle=replace(analysis.idle, places=lines))
+
+
+def test_a_check_of_errors_goes_with_all_that_it_launches_and_stays_out_of_loops() -> None:
+    checked, other = inverting("aten::_linalg_check_errors"), inverting("aten::to")
+    found = only(synchronisation.RULE, checked)
+    assert (found.location.line, found.remedy.split()[0]) == (5, "torch.linalg.inv_ex,")
+    # Two launches of 30 us in each round
+    assert found.est_saving_ns > 20 * 60 * US / 1.45
+    loops = [
+        next(each for each in launch_groups(facts_of(analysis)) if each.kind is Kind.CALLS)
+        for analysis in (checked, other)
+    ]
+    assert len(loops[1].launches) - len(loops[0].launches) == STEPS * 20 * 3
+
+
 def picking(picks: int) -> Analysis:
     """Steps that pick a mask's elements so often: seven launches each, after one."""
     script = Script()

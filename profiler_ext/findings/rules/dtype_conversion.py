@@ -11,6 +11,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, Turn, launching
+from profiler_ext.findings.waiting import checks
 from profiler_ext.kineto import classify
 from profiler_ext.records import analysis, events
 from profiler_ext.records.provenance import GraphInstance
@@ -36,6 +37,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     converts |= facts.named(is_conversion)
     converts &= facts.all_places(_is_implicit)
     launches = _without_mixed_precision(facts, np.flatnonzero(facts.in_steps(converts)))
+    launches = launches[checks(facts, launches) < 0]
     large = list(_large_lines(facts, launches))
     rest = np.setdiff1d(launches, np.concatenate([NO_ROWS, *large]))
     return [_candidate(facts, own) for own in (*large, rest) if len(own)]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
+
 from profiler_ext.findings.facts import (
     CannotJudge,
     Facts,
     idle_spans_per_step,
+    location_of,
     median_per_step,
 )
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
@@ -20,7 +23,7 @@ from profiler_ext.findings.launch_groups import (
     waits_of_calls,
 )
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
-from profiler_ext.findings.waiting import copies_back, copies_to_host, lines_that_wait
+from profiler_ext.findings.waiting import checks, copies_back, copies_to_host, lines_that_wait
 from profiler_ext.records.events import Ints, flag_rows
 
 
@@ -77,7 +80,7 @@ def _candidate(
         est_saving_ns=int(reads_ns * idle_ns[rows].sum() / max(every_ns, 1)) + loop_ns,
         busy_ns=facts.median_per_step(launches, facts.launches.duration_ns[launches]),
         confidence=Confidence.ESTIMATED,
-        remedy=_remedy(facts, loop),
+        remedy=_CHECKS_REMEDY if _is_check(facts, where) else _remedy(facts, loop),
         location=where,
         evidence=(
             Figure("idle spans a step", idle_spans_per_step(facts, rows)),
@@ -100,6 +103,12 @@ def _saved_by_reads_ns(facts: Facts, loop: LaunchGroup | None) -> int:
     if loop is not None:
         return sum(each.saving_ns for each in reads)
     return sum(min(each.saving_ns, saved_alone_ns(facts, each)) for each in reads)
+
+
+def _is_check(facts: Facts, where: Location) -> bool:
+    """Tell whether a line launches a check of errors of torch.linalg."""
+    launches = np.flatnonzero(facts.in_steps(facts.mainly(lambda each: location_of(each) == where)))
+    return bool((checks(facts, launches) >= 0).any())
 
 
 def _remedy(facts: Facts, loop: LaunchGroup | None) -> str:
@@ -154,6 +163,10 @@ _PICKS_REMEDY = (
     "one index of all elements, sorted by their group, in place of x[mask] and .item() for each "
     "group"
 )
+_CHECKS_REMEDY = (
+    "torch.linalg.inv_ex, cholesky_ex, solve_ex or lu_factor_ex, which check nothing: look at the "
+    "info that they return some steps later; or one call for all matrices (a batch)"
+)
 _COPIES_REMEDY = (
     "one copy of all tensors (torch.stack) in place of a .tolist() or .cpu() for each; or compute "
     "on the device what the loop computes"
@@ -167,12 +180,14 @@ RULE = Rule(
     "counts at the line of its forward.",
     because="`.item()`, `.cpu()`, `nonzero`, `print` of a tensor and an `if` on one need a value "
     "that the device has not computed yet; `x[mask]` needs to know how many elements there are, "
-    "once more in its backward. The CPU loses the lead that would have hidden its "
-    "launches.",
+    "once more in its backward. Functions of `torch.linalg` such as `inv` and `cholesky` look "
+    "whether they failed (`_linalg_check_errors`). The CPU loses the lead that would have hidden "
+    "its launches.",
     remedy="Keep values on the device, accumulate them there and read them every hundredth step; "
     "`torch.where` on all elements instead of `nonzero` or `x[mask]`; of generated tokens, check "
-    "every few for the end; replace a loop over tensors by one `_foreach_*` op of torch; copy with "
-    "`non_blocking=True` into pinned memory.",
+    "every few for the end; `torch.linalg.inv_ex`, `cholesky_ex` or `solve_ex`, whose `info` is "
+    "read later, in place of `inv`, `cholesky` or `solve`; replace a loop over tensors by one "
+    "`_foreach_*` op of torch; copy with `non_blocking=True` into pinned memory.",
     saving="How much shorter the step would be without such waits. The recorded steps are "
     "replayed with and without the waits and the reads of values, short copies to the host "
     "included: the CPU is as fast as the steps before the recording show (1.45 times as fast as "
@@ -192,7 +207,8 @@ RULE = Rule(
     "rounds of a loop over tensors are part of the loop. Waits for a "
     "copy to the device are included where nothing else was launched since the read: it copies "
     "back what the CPU made of the value. So are the copies themselves that make a tensor of it "
-    "(`aten::to`).",
+    "(`aten::to`). A check of `torch.linalg` goes with all that it launches, and is no part of a "
+    "loop around it.",
     not_on_cpu="the launches ran on the CPU, which waits for no device",
     judge=_judge,
 )
