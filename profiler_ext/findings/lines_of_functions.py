@@ -54,7 +54,11 @@ def launches_under(facts: Facts, function: Function, line: int) -> Ints:
 def calls_per_step(facts: Facts, launches: Ints) -> int:
     """Return how often a step comes to the usual place of the forward of these launches."""
     forward = launches[facts.launches.phase.where(*OUTSIDE_BACKWARD)[launches]]
-    counts = np.unique(facts.main_place[forward], return_counts=True)[1]
+    # An op may launch several kernels at a time
+    ops = facts.called_ops(forward)
+    ops = np.where(ops < 0, -1 - forward, ops)
+    places = np.unique(np.stack([facts.main_place[forward], ops]), axis=1)[0]
+    counts = np.unique(places, return_counts=True)[1]
     return median_low(counts.tolist()) // len(facts.analysis.steps) if len(counts) else 0
 
 

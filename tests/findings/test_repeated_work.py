@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from profiler_ext.findings.code_of_lines import (
@@ -12,6 +13,8 @@ from profiler_ext.findings.code_of_lines import (
     equal_calls,
     products_with_zeros,
 )
+from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings.lines_of_functions import calls_per_step
 from profiler_ext.findings.rules import (
     product_with_zeros,
     rebuilt_constant,
@@ -46,9 +49,18 @@ GEMM = "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"
 
 
 def called_twice(
-    first: str, second: str, *, backward: tuple[bool, bool], drawn: bool = False, between: str = ""
+    first: str,
+    second: str,
+    *,
+    backward: tuple[bool, bool],
+    drawn: bool = False,
+    between: str = "",
+    casts: bool = False,
 ) -> Analysis:
-    """Steps in which two lines of a function call a model of three products."""
+    """Steps in which two lines of a function call a model of three products.
+
+    casts: the first makes casts of weights, which have a backward.
+    """
     script, phases, places = Script(), [], {}
     codes = {7: first, 8: between, 9: second}
     for _ in range(3):
@@ -56,6 +68,9 @@ def called_twice(
             for number in range(3):
                 script.launch(GEMM, 100 * US, op=f"aten::l{line}_{number}_convolution")
                 phases.append("forward")
+            for phase in ("forward", "backward") * (casts and line == 7):
+                script.launch(ELEMENTWISE, 50 * US, op=f"aten::{phase}_to")
+                phases.append(phase)
             if drawn:
                 script.launch(ELEMENTWISE, 10 * US, op=f"aten::native_dropout_{line}")
                 phases.append("forward")
@@ -67,6 +82,9 @@ def called_twice(
                 phases.append("backward")
         script.wait()
         script.end_step()
+    casting = {"module": "net.0", "stack": (Frame("/train.py", 7, "step", first),)}
+    places["forward_to"] = at(3, "to", **casting)
+    places["backward_to"] = at(3, "to", Phase.BACKWARD, **casting)
     for line in (7, 9):
         frames = (Frame("/train.py", line, "step", codes[line]),)
         places[f"native_dropout_{line}"] = at(4, "native_dropout", stack=frames)
@@ -94,6 +112,28 @@ def test_a_call_with_a_backward_that_is_made_twice_loses_it_as_well():
     found = only(repeated_call.RULE, step)
     assert (found.location.line, found.evidence[-1].value) == (9, 7)
     assert found.est_saving_ns == pytest.approx(900 * US, rel=0.02)
+
+
+def test_casts_with_a_backward_make_no_call_that_learns_and_are_made_once():
+    """Autocast keeps a weight's cast for the next call, with a gradient in any mode."""
+    step = called_twice(
+        "old = model(x)", "new = model(x)", backward=(False, True), drawn=True, casts=True
+    )
+    found = only(repeated_call.RULE, step)
+    assert (found.location.line, found.evidence[-1].value) == (7, 9)
+    assert found.est_saving_ns == pytest.approx(310 * US, rel=0.02)
+
+
+def test_an_op_that_launches_several_kernels_is_called_once():
+    steps = Steps()
+    for _ in range(STEPS):
+        for _ in range(2):
+            with steps.within("aten::convolution"):
+                for _ in range(3):
+                    steps.launch("convolve", Phase.FORWARD)
+        steps.end_step()
+    analysis = steps.analysis(convolution=at(4, "convolution"))
+    assert calls_per_step(facts_of(analysis), np.arange(STEPS * 6)) == 2
 
 
 def test_calls_of_inference_are_made_once():
@@ -134,13 +174,14 @@ def denoising(
     then: bool = False,
     learns: str = "",
     deeper: str = "",
+    before: str = "x = noise.half()",
 ) -> Analysis:
     """Steps of ten rounds, which each run an encoder of twenty launches and a denoiser.
 
     learns: whether the encoder's backward runs in each "round", or at the "end" of all.
     deeper: a line of the encoder's own.
     """
-    sampling = {3: "x = noise.half()", 4: loop, 5: call, 6: change}
+    sampling = {3: before, 4: loop, 5: call, 6: change}
     of_net = {13: "if read is None:", 14: inner, 15: "return self.blocks(x + read)"}
     if then:
         of_net = {14: inner, 15: "seen = self.blocks(read)", 16: "return x + seen"}
@@ -212,6 +253,13 @@ def test_what_no_round_of_a_loop_changes_is_computed_before_it() -> None:
 )
 def test_a_view_or_a_choice_of_what_no_round_changes_is_unchanged(words: dict[str, Any]) -> None:
     assert only(repeated_call.RULE, denoising(**words)).location.line == 14
+
+
+def test_all_rounds_go_where_a_line_before_the_loop_calls_the_same() -> None:
+    words = {"call": "clean = net(text)", "change": "x = x + 1"}
+    for before, rounds in (("read = net(image)", 9), ("x, read = noise, net(text)", 10)):
+        found = only(repeated_call.RULE, denoising(**words, before=before))
+        assert (found.location.line, found.evidence[0].value) == (5, 21 * rounds)
 
 
 def test_what_is_computed_of_what_no_round_changes_is_no_finding_of_its_own() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from profiler_ext.findings.code_of_lines import equal_calls
-from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.facts import CannotJudge, Facts, Rows
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.groups import SHORT_NS
+from profiler_ext.findings.groups import SHORT_NS, placed
 from profiler_ext.findings.lines_of_functions import (
     Function,
     calls_per_step,
@@ -19,6 +19,7 @@ from profiler_ext.findings.lines_of_functions import (
     functions_of,
     launches_under,
 )
+from profiler_ext.findings.loops_of_lines import line_of
 from profiler_ext.findings.repeated_samples import RepeatedSamples, calls_of_repeated
 from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.unchanged_lines import (
@@ -34,6 +35,7 @@ from profiler_ext.records.vocabulary import Phase
 
 _PRODUCES = re.compile(r"\b(?:add|b|badd)?b?mm\b|convolution|attention")
 _TO_DEVICE = "Memcpy HtoD"
+_CASTS = "aten::to"
 _BEHIND = (Phase.BACKWARD, Phase.RECOMPUTE)
 _LEARNS = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 _ALIKE = 0.8
@@ -61,7 +63,7 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
             counted |= set(every[again].tolist())
             where = Location(function[0], again, codes[again])
             other = next(line for line in every if line != again)
-            yield _candidate(facts, where, every[again], text, other)
+            yield _candidate(facts, where, _without_needed_casts(facts, every[again]), text, other)
 
 
 def _again(facts: Facts, every: dict[int, Ints]) -> int | None:
@@ -71,12 +73,31 @@ def _again(facts: Facts, every: dict[int, Ints]) -> int | None:
     phase, own = facts.launches.phase, np.concatenate([*every.values()])
     if sum(map(len, every.values())) > len(np.unique(own)):  # one line calls another
         return None
-    learning = [line for line, rows in every.items() if phase.where(*_BEHIND)[rows].any()]
+    is_behind = phase.where(*_BEHIND) & ~_is_cast(facts)
+    learning = [line for line, rows in every.items() if is_behind[rows].any()]
     only_read = [line for line in every if line not in learning]
     if learning and only_read:  # its values are those of the other, but for what is drawn
         return only_read[0]
     is_drawn = draws(facts)[own].any()
     return None if is_drawn or _is_updated_between(facts, every) else max(every)
+
+
+def _is_cast(facts: Facts) -> Rows:
+    """Flag casts, which autocast keeps with a gradient, even those of a call without one."""
+    return facts.mainly(lambda place: place.aten_op == _CASTS)
+
+
+def _without_needed_casts(facts: Facts, launches: Ints) -> Ints:
+    """Return a call's launches without casts with a backward where nothing else in it has one.
+
+    They are of weights. Autocast keeps them for the other call, which would make them itself.
+    """
+    is_behind, is_cast = facts.launches.phase.where(*_BEHIND)[launches], _is_cast(facts)[launches]
+    if (is_behind & ~is_cast).any():
+        return launches
+    lines = {line_of(facts.place(row)) for row in launches[is_behind].tolist()}
+    is_needed = placed(facts, launches, lambda place: line_of(place) in lines)
+    return launches[~(is_cast & is_needed)]
 
 
 def _is_alike(facts: Facts, every: list[Ints]) -> bool:
@@ -143,9 +164,17 @@ def _in_rounds(facts: Facts) -> Iterator[Candidate]:
         around = min(calls_per_step(facts, own) for own in every if len(own))
         is_often = count > 1 and 2 * around <= count and _is_frozen(facts, rows)
         if is_often and _keeps_no_state(facts, loop, rows, count):
-            again = _after_first(facts, rows, count // max(around, 1))
+            is_known = frame == loop and _is_called_before(facts, loop)
+            again = rows if is_known else _after_first(facts, rows, count // max(around, 1))
             if facts.launches_per_step(again) >= _MIN_LAUNCHES * (count - around):
                 yield _candidate_of_rounds(facts, (loop, frame), again, count)
+
+
+def _is_called_before(facts: Facts, loop: Frame) -> bool:
+    """Tell whether a line before the loop's calls what that one calls, with the same arguments."""
+    calls = equal_calls(functions_of(facts)[loop.file, loop.function])
+    code = (loop.code or "").partition("#")[0].strip()
+    return any(code.endswith(text) and min(own) < loop.line in own for text, own in calls)
 
 
 def _is_frozen(facts: Facts, rows: Ints) -> bool:
@@ -272,7 +301,8 @@ RULE = Rule(
     title="A network that a step runs again on the same input",
     means="Two lines of a function call the same with the same arguments, by their text, and both "
     "run the same products or convolutions. Nothing between them assigns the arguments or changes "
-    "them in place. Either one of the calls has no backward (a forward for metrics), or both have "
+    "them in place. Either one of the calls has no backward (a forward for metrics) "
+    "but that of casts, which autocast keeps for the other one, or both have "
     "one or none, nothing in them is drawn at random, and no optimizer runs between them. "
     "Or the rounds of a loop come to a line that is given nothing else than names that no line of "
     "the loop assigns or changes in place, by the text of all lines that ran, and that keep their "
@@ -292,8 +322,10 @@ RULE = Rule(
     "the batch, which a metric of training can take, or be computed every hundredth step. Before "
     "a loop, call once what its rounds call with the same. Repeat what a network returns, or "
     "broadcast it, in place of what it is given.",
-    saving="All launches of one of the calls, with its backward if both have one, and of a loop "
-    "those of all rounds but the first, with their backward; where the CPU is behind, how much "
+    saving="All launches of one of the calls, with its backward if both have one, without casts "
+    "that the other would make, and of a loop "
+    "those of all rounds but the first, with their backward, or of all where a line before the "
+    "loop calls the same; where the CPU is behind, how much "
     "shorter the step is in a replay without them. Of samples that are repeated n times, 1 - 1/n "
     "of the time of launches of 10 us or more on the critical path; half where the text does not "
     "tell n. Other rules count of these launches nothing.",
