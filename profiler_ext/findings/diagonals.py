@@ -1,12 +1,20 @@
-"""Which lines multiply matrices of whose product only the diagonal is read, by the text."""
+"""Which lines make matrices of which only the diagonal is read, by the text.
+
+They multiply matrices, or compute a whole Hessian.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 _PRODUCTS = frozenset({"bmm", "mm", "matmul"})
 _DIAGONALS = frozenset({"diagonal", "diag", "trace"})
+
+
+_JACOBIANS = frozenset({"jacrev", "jacfwd"})
+_HESSIAN = "hessian"
+_IN_FUNCTIONAL = 2  # torch.autograd.functional.hessian(f, x): the value, not a function of it
 
 
 def diagonals_of(codes: Mapping[int, str]) -> dict[int, set[int]]:
@@ -14,6 +22,17 @@ def diagonals_of(codes: Mapping[int, str]) -> dict[int, set[int]]:
 
     The lines are those that ran of one function. Each read of the product is of its diagonal.
     """
+    return _read_by_diagonals(codes, _is_product)
+
+
+def hessians_of(codes: Mapping[int, str]) -> dict[int, set[int]]:
+    """Return the lines of Hessians, each with those that read its diagonal, and nothing else."""
+    return _read_by_diagonals(codes, _is_hessian)
+
+
+def _read_by_diagonals(
+    codes: Mapping[int, str], is_made: Callable[[ast.expr], bool]
+) -> dict[int, set[int]]:
     lines: dict[int, set[int]] = {}
     made: dict[str, int] = {}  # the line of a product that has a name
     whole: set[int] = set()  # lines of products that are read otherwise, too
@@ -25,7 +44,7 @@ def diagonals_of(codes: Mapping[int, str]) -> dict[int, set[int]]:
             whole |= {made[name] for name in names}
             continue
         read = [each for node in ast.walk(statement) if (each := _read_diagonal(node)) is not None]
-        if any(map(_is_product, read)):
+        if any(map(is_made, read)):
             lines.setdefault(line, set()).add(line)
         of_diagonals = [each for each in read if isinstance(each, ast.Name)]
         for name in _names(statement, ast.Load):
@@ -35,7 +54,7 @@ def diagonals_of(codes: Mapping[int, str]) -> dict[int, set[int]]:
                 lines.setdefault(made[name.id], set()).add(line)
         for name in _names(statement, ast.Store):
             made.pop(name.id, None)
-        if isinstance(statement, ast.Assign) and _is_product(statement.value):
+        if isinstance(statement, ast.Assign) and is_made(statement.value):
             made |= {each.id: line for each in statement.targets if isinstance(each, ast.Name)}
     return {line: readers for line, readers in lines.items() if line not in whole}
 
@@ -49,6 +68,23 @@ def _is_product(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, ast.MatMult)
     return isinstance(node, ast.Call) and _callee(node) in _PRODUCTS
+
+
+def _is_hessian(node: ast.expr) -> bool:
+    """Tell whether it calls a Hessian, for each of many points with ``vmap``."""
+    if not isinstance(node, ast.Call):
+        return False
+    own = node.func
+    if isinstance(own, ast.Call) and _callee(own) == "vmap" and own.args:
+        own = own.args[0]
+    is_value = _callee(node) == _HESSIAN and len(node.args) >= _IN_FUNCTIONAL
+    return is_value or (isinstance(own, ast.Call) and _differentiates_twice(own))
+
+
+def _differentiates_twice(call: ast.Call) -> bool:
+    inner = next(iter(call.args), None)
+    is_inner = isinstance(inner, ast.Call) and _callee(inner) in _JACOBIANS
+    return _callee(call) == _HESSIAN or (_callee(call) in _JACOBIANS and is_inner)
 
 
 def _read_diagonal(node: ast.AST) -> ast.expr | None:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from profiler_ext.findings.diagonals import diagonals_of
+from profiler_ext.findings.diagonals import diagonals_of, hessians_of
 from profiler_ext.findings.rules import discarded_work
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Function, Position, PythonLines
 from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import US, at, is_silent, only
@@ -69,3 +70,42 @@ def test_a_product_whose_diagonal_is_read_costs_what_it_takes_with_its_backward(
 def test_pairs_that_are_read_and_products_with_a_vector_are_needed():
     assert is_silent(discarded_work.RULE, lengths("return pairs[:, at, others]"))
     assert is_silent(discarded_work.RULE, lengths("return pairs.diag()", product="mv"))
+
+
+@pytest.mark.parametrize(
+    ("made", "is_hessian"),
+    [
+        ("vmap(jacrev(jacrev(f)))(x)", True),
+        ("torch.func.vmap(torch.func.hessian(f))(x)", True),
+        ("jacfwd(jacrev(f))(x)", True),
+        ("hessian(f)(x)", True),
+        ("torch.autograd.functional.hessian(f, x)", True),
+        ("vmap(jacrev(f))(x)", False),
+        ("hessian(f)", False),
+        ("f(x)", False),
+    ],
+)
+def test_a_hessian_is_known_by_the_text_of_what_it_is_called_by(made: str, is_hessian: bool):
+    codes = {3: f"second = {made}", 4: "return second.diagonal(dim1=-2, dim2=-1).sum(-1)"}
+    assert hessians_of(codes) == ({3: {4}} if is_hessian else {})
+    assert hessians_of(codes | {5: "return second.sum()"}) == {}
+
+
+def test_a_hessian_whose_trace_is_read_costs_half_of_what_it_takes():
+    steps, codes = Steps(), {3: "h = hessian(f)(x)", 4: "return h.trace()"}
+    for _ in range(STEPS):
+        steps.launch("linear", Phase.FORWARD, us=3000)
+        for phase in (Phase.FORWARD, Phase.BACKWARD):
+            steps.launch("mm", phase, GEMM)
+        steps.launch("trace", Phase.FORWARD, us=20)
+        steps.end_step()
+    stacks = {line: (Frame("/model.py", line, "forward", code),) for line, code in codes.items()}
+    inner = (*stacks[3], Frame("/model.py", 9, "f", "x @ w"))
+    analysis = steps.analysis(mm=at(9, "mm", stack=inner), trace=at(4, "trace", stack=stacks[4]))
+    positions = tuple(Position(None, 0, line, code=code) for line, code in codes.items())
+    functions = (Function("/model.py", "forward"),)
+    python = PythonLines(functions, (), positions, threads=(), clock=(), end_ns=0)
+    recording = replace(analysis.recording, python=python)
+    found = only(discarded_work.RULE, replace(analysis, recording=recording))
+    assert found.est_saving_ns == pytest.approx((300 + 300 + 20) * US / 2, rel=0.01)
+    assert (found.location.line, found.confidence.value) == (3, "estimated")

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from profiler_ext.findings.autograd_nodes import with_backward
-from profiler_ext.findings.diagonals import diagonals_of
+from profiler_ext.findings.diagonals import diagonals_of, hessians_of
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location, SavingPer
+from profiler_ext.findings.lines_of_functions import launches_under
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.unchanged_lines import calls_of_functions
 from profiler_ext.kineto.launch_shapes import launch_shapes
@@ -27,6 +28,9 @@ _MASKED_MODEL = re.compile(r"masked_?(lm|language)|\bmlm", re.I)
 _LOSS = "aten::cross_entropy_loss"
 _PICKS = frozenset({"aten::index", "aten::index_select", "aten::masked_select", "aten::gather"})
 _UNMASKED = 0.85  # of the words, as BERT's authors mask 15% and nearly all after them
+# For each input a Hessian takes the forward and the backward of a derivative, as long as three or
+# four forwards. One forward for each input, and two besides, are about half of that, or less
+_OF_HESSIAN = 0.5
 _LAST = re.compile(r"[\w)\]]\[\s*(?::|\.\.\.)\s*,\s*-1\s*(?:,\s*:\s*)?\]")
 _LAST_OF_CALL = re.compile(r"\)\[\s*(?::|\.\.\.)\s*,\s*-1\s*(?:,\s*:\s*)?\]")
 # What is converted as a whole, before the last position is read
@@ -43,7 +47,32 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     forward = forward[np.argsort(facts.launches.start_ns[forward], kind="stable")]
     learns = facts.launches.phase.where(*_LEARNS).any()
     own = _of_training(facts, forward) if learns else _all_but_last(facts, forward)
-    return (*own, *_diagonals(facts, forward))
+    return (*own, *_diagonals(facts, forward), *_hessians(facts))
+
+
+def _hessians(facts: Facts) -> Iterator[Candidate]:
+    """Yield the Hessians of which the diagonal alone is read, by the text."""
+    found: dict[tuple[str, str, int], tuple[str, set[int]]] = {}
+    others: set[tuple[str, str, int]] = set()  # another call of the function reads them whole
+    for function, codes in calls_of_functions(facts):
+        own = hessians_of(codes)
+        others |= {(*function, line) for line in codes if line not in own}
+        for line, readers in own.items():
+            found.setdefault((*function, line), (codes[line], set()))[1].update(readers)
+    for (file, name, line), (code, readers) in found.items():
+        rows = [launches_under(facts, (file, name), each) for each in {line, *readers}]
+        launches = np.unique(np.concatenate(rows))
+        if (file, name, line) not in others and len(launches):
+            yield Candidate(
+                summary="a whole Hessian is computed, and its diagonal is read",
+                est_saving_ns=int(_OF_HESSIAN * facts.removed_per_step_ns(launches)),
+                confidence=Confidence.ESTIMATED,
+                remedy="a forward Laplacian: each layer passes on the first derivatives, and the "
+                "sum of the second ones",
+                location=Location(file, line, code),
+                evidence=count_and_time(facts, launches),
+                launches=launches,
+            )
 
 
 def _diagonals(facts: Facts, forward: Ints) -> Iterator[Candidate]:
@@ -218,22 +247,27 @@ def _reads_last(facts: Facts, product: int, reader: int) -> bool:
 RULE = Rule(
     name="discarded_work",
     title="Work whose result nobody uses",
-    means="One of four. A number for each sample is drawn and multiplied by a whole branch: some "
+    means="One of five. A number for each sample is drawn and multiplied by a whole branch: some "
     "samples' branches become zero (stochastic depth). Or a masked language model, by the names "
     "of its modules and functions, scores all words and none was selected before. Or in inference "
     "a product over many positions is followed by code that reads `[:, -1]` of it. Or "
     "by the text of the lines that ran, a function multiplies matrices and reads nothing but the "
-    "diagonal of what it gets (`diagonal()`, `trace`, `x[:, i, i]`).",
+    "diagonal of what it gets (`diagonal()`, `trace`, `x[:, i, i]`), or of a Hessian "
+    "(`torch.func.hessian(f)(x)`, `jacrev(jacrev(f))(x)`, also with `vmap`).",
     because="What is multiplied by zero, ignored by the loss (`ignore_index`) or not read costs as "
     "much as the rest, forward and backward.",
     remedy="Run a branch on the samples that keep it. Select the masked words before the head, the "
     "last position before the head of a language model (`num_logits_to_keep` in transformers). "
-    "Multiply each row with its own column and sum up.",
+    "Multiply each row with its own column and sum up. The sum of second derivatives goes "
+    "through the layers with the first ones: of a linear layer by its weight, of `y = f(x)` as "
+    "`f'(x) * bends + f''(x) * slopes ** 2`.",
     saving="Of branches unknown, because a recording does not say how many samples are dropped. Of "
     "a masked language model 85% of the time of the last layer and the loss, an upper bound: "
     "nearly all mask 15%. Of the last position the time of the product, and of a "
     "conversion of all that it returns. Of a diagonal the time of the product and of what reads "
-    "it, with their backward, an upper bound: the rows' own products remain.",
+    "it, with their backward, an upper bound: the rows' own products remain. Of a Hessian half of "
+    "how much shorter the step would be without all that it launches and what reads it, with "
+    "their backward: for each input it takes three or four times as much as a forward.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,
