@@ -119,6 +119,34 @@ def test_the_gradient_of_windows_counts_with_their_copy():
     assert found.est_saving_ns == pytest.approx((10 + 300 + 300) * US, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("reader", "code", "sums"),
+    [
+        ("index_select", "taken = every.index_select(0, order)", 300),
+        ("index_select", "taken = rows.index_select(0, order)", 0),
+        ("mul", "y = every * scale", 0),
+    ],
+)
+def test_what_is_repeated_to_be_picked_by_index_loses_the_sum_of_its_gradients(
+    reader: str, code: str, sums: int
+):
+    steps = Steps()
+    for step in range(STEPS):
+        with steps.within("aten::repeat_interleave", 10 * step):
+            steps.launch("copy_", Phase.FORWARD)
+        with steps.within(f"aten::{reader}", 10 * step + 1):
+            steps.launch(reader, Phase.FORWARD)
+        steps.launch("mm", Phase.FORWARD)
+        with steps.within(ENGINE + "RepeatBackward0", 10 * step):
+            steps.launch("sum", Phase.BACKWARD)
+        steps.end_step()
+    repeat = at(3, "repeat_interleave", code="every = x.repeat_interleave(8, 0)")
+    places = {"repeat_interleave": repeat, reader: at(4, reader, code=code)}
+    found = only(moved_data.RULE, steps.analysis(**places))
+    assert found.location.line == 3
+    assert found.est_saving_ns == pytest.approx((300 + sums) * US, rel=0.01)
+
+
 def test_a_special_rule_has_a_line_first_and_the_most_general_one_gets_the_rest():
     analysis = moved("cat", "k = torch.cat((k, new), 2)", "mul")
     own, rest = judge(analysis, (uncompiled.RULE, moved_data.RULE)).ranked

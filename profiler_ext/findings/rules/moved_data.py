@@ -51,6 +51,8 @@ _MOVING: Final = frozenset(
 )
 # The sum of a repeated tensor's gradients remains, where it is broadcast
 _RETURNING: Final = _MOVING | {"aten::fill_", "aten::zero_"}
+_PICKS: Final = frozenset({"aten::index_select", "aten::index", "aten::gather"})
+_SUMS = "aten::sum"
 _OF_WINDOWS = "aten::unfold_backward"
 _POINTWISE = re.compile(
     r"aten::(add|r?sub|mul|div|pow|where|eq|ne|lt|le|gt|ge|maximum|minimum|clamp\w*|masked_fill|"
@@ -349,12 +351,48 @@ def _reader(facts: Facts, moves: Ints) -> str:
     return ops.pop() if len(ops) == 1 else ""
 
 
+def _is_picked(facts: Facts, moves: Ints) -> bool:
+    """Tell whether the next line picks of what a line makes, by index, as it could of the whole.
+
+    The gradient of such a pick adds up what a repeated tensor's gradient sums.
+    """
+    launches = facts.launches
+    rows = np.flatnonzero(facts.in_steps(launches.scope.where(Scope.EAGER)))
+    rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
+    at = np.searchsorted(launches.start_ns[rows], launches.start_ns[moves], side="right")
+    after = [row for row in np.append(rows, -1)[at].tolist() if facts.main_place[row] >= 0]
+    places = [facts.place(row) for row in after if row >= 0]
+    made = {name for row in moves.tolist() for name in _assigned(facts.place(row).code or "")}
+    return len(places) == len(moves) and all(
+        each.aten_op in _PICKS and made & _read(each.code or "") for each in places
+    )
+
+
+def _assigned(code: str) -> set[str]:
+    nodes = (each for each in _nodes(code) if isinstance(each, ast.Name))
+    return {each.id for each in nodes if isinstance(each.ctx, ast.Store)}
+
+
+def _read(code: str) -> set[str]:
+    nodes = (each for each in _nodes(code) if isinstance(each, ast.Name))
+    return {each.id for each in nodes if isinstance(each.ctx, ast.Load)}
+
+
+def _nodes(code: str) -> list[ast.AST]:
+    try:
+        return list(ast.walk(ast.parse(code.strip())))
+    except SyntaxError:
+        return []
+
+
 def _candidate(facts: Facts, moves: Ints, reason: _Reason, reader: str) -> Candidate:
     place = facts.place(facts.longest(moves))
     every = with_backward(facts, moves)
     launches = every[facts.of_op(_RETURNING.__contains__)[every]]
     if _KIND[place.aten_op or ""] == _ORDER:
         launches = moves  # gradients are added by index wherever rows are read
+    if reason is _REPEATS and _is_picked(facts, moves):
+        launches = np.union1d(launches, every[facts.of_op(_SUMS.__eq__)[every]])
     if reason is _REPEATS:  # the gradient of windows, which are views before they are copied
         here = facts.mainly(lambda each: (each.file, each.line) == (place.file, place.line))
         windows = facts.in_steps(here & facts.of_op(_OF_WINDOWS.__eq__))
@@ -394,14 +432,17 @@ RULE = Rule(
     "next op reads it once more. The gradient of a part of a tensor is as large as all of it.",
     remedy="Of a cache, one buffer of the full length that is written in place; the indices "
     "reordered in place of the rows. Of a join before a linear layer, a product of each part with "
-    "its columns of the weight. Broadcasting (`expand`, `einsum`) in place of `repeat`. Views and "
-    "slices in place of copies; or `torch.compile` of the function, which reads through "
+    "its columns of the weight. Broadcasting (`expand`, `einsum`) in place of `repeat`; rows of "
+    "the tensor itself (`x[index // n]`) in place of an index into `x.repeat_interleave(n, 0)`. "
+    "Views and slices in place of copies; or `torch.compile` of the function, which reads through "
     "these ops. What all layers read, put into their order before the first. `x.unbind(dim)`, "
     "`split` or `chunk` in place of several `x[..., i]`: their backward joins all parts at once.",
     saving="Time on the critical path of the copies and, but for reads by an index, of their "
     "backward. An upper bound: an op that reads strided parts may be slower, and a step that has "
     "lost much device time may wait for the CPU. What reads the copy is not recorded, only what "
-    "runs next. Of what the rounds of a loop move, all but one. Of gradients of parts the "
+    "runs next. Of a repeated tensor also the sums of its gradients, where the next line picks of "
+    "it by index: the gradient of a pick of the tensor itself adds these up. Of what the rounds of "
+    "a loop move, all but one. Of gradients of parts the "
     "zeros, and half of the sums.",
     not_on_cpu=ON_CPU,
     judge=_judge,
