@@ -114,7 +114,7 @@ def test_a_call_with_a_backward_that_is_made_twice_loses_it_as_well():
     assert found.est_saving_ns == pytest.approx(900 * US, rel=0.02)
 
 
-def test_casts_with_a_backward_make_no_call_that_learns_and_are_made_once():
+def test_casts_with_a_backward_make_no_call_that_learns_and_stay():
     """Autocast keeps a weight's cast for the next call, with a gradient in any mode."""
     step = called_twice(
         "old = model(x)", "new = model(x)", backward=(False, True), drawn=True, casts=True
@@ -122,6 +122,14 @@ def test_casts_with_a_backward_make_no_call_that_learns_and_are_made_once():
     found = only(repeated_call.RULE, step)
     assert (found.location.line, found.evidence[-1].value) == (7, 9)
     assert found.est_saving_ns == pytest.approx(310 * US, rel=0.02)
+
+
+def test_the_forward_of_the_later_call_goes_where_it_learns():
+    step = called_twice("made = net(x)", "made = net(x)", backward=(False, True))
+    (candidate,) = repeated_call.RULE.judge(facts_of(step))
+    assert candidate.location.line == 7
+    # Three products of 9 of each step, after the three of the first call
+    assert candidate.launches.tolist() == [3, 4, 5, 12, 13, 14, 21, 22, 23]
 
 
 def test_an_op_that_launches_several_kernels_is_called_once():

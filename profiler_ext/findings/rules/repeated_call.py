@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.findings.code_of_lines import equal_calls
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.groups import SHORT_NS, placed
+from profiler_ext.findings.groups import SHORT_NS
 from profiler_ext.findings.lines_of_functions import (
     Function,
     calls_per_step,
@@ -19,7 +19,6 @@ from profiler_ext.findings.lines_of_functions import (
     functions_of,
     launches_under,
 )
-from profiler_ext.findings.loops_of_lines import line_of
 from profiler_ext.findings.repeated_samples import RepeatedSamples, calls_of_repeated
 from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.unchanged_lines import (
@@ -63,7 +62,7 @@ def _candidates(facts: Facts) -> Iterator[Candidate]:
             counted |= set(every[again].tolist())
             where = Location(function[0], again, codes[again])
             other = next(line for line in every if line != again)
-            yield _candidate(facts, where, _without_needed_casts(facts, every[again]), text, other)
+            yield _candidate(facts, where, _gone(facts, every, again), text, other)
 
 
 def _again(facts: Facts, every: dict[int, Ints]) -> int | None:
@@ -87,17 +86,21 @@ def _is_cast(facts: Facts) -> Rows:
     return facts.mainly(lambda place: place.aten_op == _CASTS)
 
 
-def _without_needed_casts(facts: Facts, launches: Ints) -> Ints:
-    """Return a call's launches without casts with a backward where nothing else in it has one.
+def _gone(facts: Facts, every: dict[int, Ints], again: int) -> Ints:
+    """Return the launches that go with a line's call.
 
-    They are of weights. Autocast keeps them for the other call, which would make them itself.
+    Where the other has a backward, which stays, the forward of the later one goes: the step has its
+    values by then, and its casts of weights.
     """
-    is_behind, is_cast = facts.launches.phase.where(*_BEHIND)[launches], _is_cast(facts)[launches]
-    if (is_behind & ~is_cast).any():
-        return launches
-    lines = {line_of(facts.place(row)) for row in launches[is_behind].tolist()}
-    is_needed = placed(facts, launches, lambda place: line_of(place) in lines)
-    return launches[~(is_cast & is_needed)]
+    phase, start_ns = facts.launches.phase, facts.launches.start_ns
+    is_learning = phase.where(*_BEHIND) & ~_is_cast(facts)
+    if (
+        not any(is_learning[rows].any() for rows in every.values())
+        or is_learning[every[again]].any()
+    ):
+        return every[again]
+    forward = (rows[~phase.where(*_LEARNS, Phase.RECOMPUTE)[rows]] for rows in every.values())
+    return max((own for own in forward if len(own)), key=lambda own: int(start_ns[own].min()))
 
 
 def _is_alike(facts: Facts, every: list[Ints]) -> bool:
@@ -322,13 +325,12 @@ RULE = Rule(
     "the batch, which a metric of training can take, or be computed every hundredth step. Before "
     "a loop, call once what its rounds call with the same. Repeat what a network returns, or "
     "broadcast it, in place of what it is given.",
-    saving="All launches of one of the calls, with its backward if both have one, without casts "
-    "that the other would make, and of a loop "
-    "those of all rounds but the first, with their backward, or of all where a line before the "
-    "loop calls the same; where the CPU is behind, how much "
-    "shorter the step is in a replay without them. Of samples that are repeated n times, 1 - 1/n "
-    "of the time of launches of 10 us or more on the critical path; half where the text does not "
-    "tell n. Other rules count of these launches nothing.",
+    saving="All launches of one of the calls, with its backward if both have one; where one has "
+    "none, the forward of the later one. Of a loop those of all rounds but the first, with their "
+    "backward, or of all where a line before the loop calls the same. Where the CPU is behind, how "
+    "much shorter the step is in a replay without them. Of samples that are repeated n times, "
+    "1 - 1/n of the time of launches of 10 us or more on the critical path; half where the text "
+    "does not tell n. Other rules count of these launches nothing.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,
