@@ -56,10 +56,12 @@ def called_twice(
     drawn: bool = False,
     between: str = "",
     casts: bool = False,
+    is_numbered: bool = False,
 ) -> Analysis:
     """Steps in which two lines of a function call a model of three products.
 
     casts: the first makes casts of weights, which have a backward.
+    is_numbered: whether autograd numbers all ops, as it keeps their graph.
     """
     script, phases, places = Script(), [], {}
     codes = {7: first, 8: between, 9: second}
@@ -82,6 +84,11 @@ def called_twice(
                 phases.append("backward")
         script.wait()
         script.end_step()
+    number = {"Sequence number": 1} if is_numbered else {}
+    script.marks = [
+        replace(each, args=each.args | number) if each.category == "cpu_op" else each
+        for each in script.marks
+    ]
     casting = {"module": "net.0", "stack": (Frame("/train.py", 7, "step", first),)}
     places["forward_to"] = at(3, "to", **casting)
     places["backward_to"] = at(3, "to", Phase.BACKWARD, **casting)
@@ -124,12 +131,15 @@ def test_casts_with_a_backward_make_no_call_that_learns_and_stay():
     assert found.est_saving_ns == pytest.approx(310 * US, rel=0.02)
 
 
-def test_the_forward_of_the_later_call_goes_where_it_learns():
-    step = called_twice("made = net(x)", "made = net(x)", backward=(False, True))
-    (candidate,) = repeated_call.RULE.judge(facts_of(step))
-    assert candidate.location.line == 7
-    # Three products of 9 of each step, after the three of the first call
-    assert candidate.launches.tolist() == [3, 4, 5, 12, 13, 14, 21, 22, 23]
+def test_the_forward_of_the_later_call_goes_where_the_first_has_a_graph() -> None:
+    for is_numbered, rows in ((False, [0, 1, 2]), (True, [3, 4, 5])):
+        step = called_twice(
+            "a = net(x)", "b = net(x)", backward=(False, True), is_numbered=is_numbered
+        )
+        (candidate,) = repeated_call.RULE.judge(facts_of(step))
+        assert candidate.location.line == 7
+        # Of 9 launches a step
+        assert candidate.launches.tolist() == [9 * at + row for at in range(3) for row in rows]
 
 
 def test_an_op_that_launches_several_kernels_is_called_once():

@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.findings.code_of_lines import equal_calls
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.groups import SHORT_NS
+from profiler_ext.findings.groups import SHORT_NS, placed
 from profiler_ext.findings.lines_of_functions import (
     Function,
     calls_per_step,
@@ -19,6 +19,7 @@ from profiler_ext.findings.lines_of_functions import (
     functions_of,
     launches_under,
 )
+from profiler_ext.findings.loops_of_lines import line_of
 from profiler_ext.findings.repeated_samples import RepeatedSamples, calls_of_repeated
 from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.unchanged_lines import (
@@ -89,18 +90,28 @@ def _is_cast(facts: Facts) -> Rows:
 def _gone(facts: Facts, every: dict[int, Ints], again: int) -> Ints:
     """Return the launches that go with a line's call.
 
-    Where the other has a backward, which stays, the forward of the later one goes: the step has its
-    values by then, and its casts of weights.
+    Where the other learns, and runs later, it can have the values of this one and their graph. Then
+    its forward goes. Without a graph, in ``no_grad``, this one goes.
     """
-    phase, start_ns = facts.launches.phase, facts.launches.start_ns
-    is_learning = phase.where(*_BEHIND) & ~_is_cast(facts)
-    if (
-        not any(is_learning[rows].any() for rows in every.values())
-        or is_learning[every[again]].any()
-    ):
-        return every[again]
-    forward = (rows[~phase.where(*_LEARNS, Phase.RECOMPUTE)[rows]] for rows in every.values())
-    return max((own for own in forward if len(own)), key=lambda own: int(start_ns[own].min()))
+    phase, start_ns, own = facts.launches.phase, facts.launches.start_ns, every[again]
+    is_behind, is_cast = phase.where(*_LEARNS, Phase.RECOMPUTE), _is_cast(facts)
+    if (is_behind & ~is_cast)[own].any():
+        return own
+    forward = [rows[~is_behind[rows]] for rows in every.values()]
+    last = max(forward, key=lambda rows: int(start_ns[rows].max(initial=0)))
+    if (is_behind & ~is_cast)[np.concatenate([*every.values()])].any() and _has_graph(facts, own):
+        return last
+    # Autocast keeps casts of weights, which have a backward, for the call that stays
+    lines = {line_of(facts.place(row)) for row in own[is_behind[own]].tolist()}
+    is_needed = placed(facts, own, lambda place: line_of(place) in lines)
+    return own[~(is_cast[own] & is_needed)]
+
+
+def _has_graph(facts: Facts, launches: Ints) -> bool:
+    """Tell whether autograd numbers the ops that launch these."""
+    ops = facts.called_ops(launches)
+    numbers = facts.analysis.recording.trace.events.sequence_number
+    return bool((~np.ma.getmaskarray(numbers)[ops[ops >= 0]]).any())
 
 
 def _is_alike(facts: Facts, every: list[Ints]) -> bool:
@@ -326,11 +337,12 @@ RULE = Rule(
     "a loop, call once what its rounds call with the same. Repeat what a network returns, or "
     "broadcast it, in place of what it is given.",
     saving="All launches of one of the calls, with its backward if both have one; where one has "
-    "none, the forward of the later one. Of a loop those of all rounds but the first, with their "
-    "backward, or of all where a line before the loop calls the same. Where the CPU is behind, how "
-    "much shorter the step is in a replay without them. Of samples that are repeated n times, "
-    "1 - 1/n of the time of launches of 10 us or more on the critical path; half where the text "
-    "does not tell n. Other rules count of these launches nothing.",
+    "none, its forward, without casts that the other would make, or that of the other, if that is "
+    "later and autograd keeps the graph of both. Of a loop those of all rounds but the first, "
+    "with their backward, or of all where a line before the loop calls the same. Where the CPU "
+    "is behind, how much shorter the step is in a replay without them. Of samples that are "
+    "repeated n times, 1 - 1/n of the time of launches of 10 us or more on the critical path; "
+    "half where the text does not tell n. Other rules count of these launches nothing.",
     not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,
