@@ -281,26 +281,6 @@ def test_a_loop_has_what_its_rounds_call_as_one_finding_at_its_own_line():
     assert found.summary.endswith("a Python loop runs 32 times in a forward (512 launches)")
 
 
-@pytest.mark.parametrize(
-    ("code", "line"),
-    [
-        ("return fired(conv(x))", 30),
-        ("y = fired(conv(x))", 12),
-        ("return [fired(conv(x)) for conv in convs]", 12),
-    ],
-)
-def test_a_line_that_returns_ends_a_round_of_the_loop_that_calls_it(code: str, line: int):
-    made = moments(8)
-    outer = Frame("/run.py", 30, "run", "rows.append(encoded(part))")
-    inner = Frame("/model.py", 12, "forward", code)
-    places = tuple(
-        replace(each, code=code if len(each.stack) == 1 else each.code) for each in made.places
-    )
-    stacks = {1: (outer, inner), 2: (outer, inner, Frame("/model.py", 3, "fired", "x * s"))}
-    places = tuple(replace(each, stack=stacks.get(len(each.stack), ())) for each in places)
-    assert only(python_loop.RULE, replace(made, places=places)).location.line == line
-
-
 def test_layers_that_run_once_beside_a_loop_are_not_of_it():
     # The layers' own lines run as often as the loop's, each for another module
     found = only(python_loop.RULE, moments(1, layers=12, body=4))
