@@ -47,10 +47,11 @@ _MOVES = re.compile(
     r"one_hot)"
 )
 # What takes elements by their place, or by what is given with them: an index, labels, a mask, a
-# weight. What selects by values (a maximum, ReLU) needs all in the forward, and a saturated softmax
+# weight; classes along another dimension than the last (``NllLoss2D``) are rows of zeros by
+# design. What selects by values (a maximum, ReLU) needs all in the forward, and a saturated softmax
 # has a gradient of zero for that step alone
 _TAKES = re.compile(
-    r"Slice|Select|Index|Gather|Take|Narrow|Split|Unbind|Chunk|AsStrided|NllLoss|CrossEntropy|"
+    r"Slice|Select|Index|Gather|Take|Narrow|Split|Unbind|Chunk|AsStrided|NllLoss(?!2)|CrossEntropy|"
     r"Mul|Masked|Where|Embedding|Pad|Unfold|Diagonal|Tri[lu]"
 )
 # They compute all of what they return together, so that a part of it costs as much

@@ -18,6 +18,7 @@ _FOLDED = 1024  # columns that a long vector is folded to
 _ODD, _SHIFT, _SEED = 0x2545F4914F6CDD1D, 29, 0x1E3779B97F4A7C15
 _POSITIVE = 0x7FFFFFFF  # as int32, too
 _NO_ROW = -1
+_FEATURES_LAST = 3  # dimensions at most; of more the second is the channels
 
 
 class Fingerprint(NamedTuple):
@@ -96,12 +97,15 @@ def read_fingerprint(numbers: list[int], rows: int) -> Fingerprint:
 
 
 def filled_slices(gradient: torch.Tensor) -> torch.Tensor:
-    """Return how many rows have a value other than zero, then slices along each dimension."""
+    """Return how many rows have a value other than zero, then slices along each dimension.
+
+    Of four dimensions or more a row is all of a position: channels, or heads, are the second.
+    """
     is_filled = gradient != 0
     dims = tuple(range(gradient.dim()))
     others = [tuple(each for each in dims if each != dim) for dim in dims]
     along = [is_filled.any(dim=each).sum() if each else is_filled.sum() for each in others]
-    rows = is_filled.any(dim=-1).sum()
+    rows = is_filled.any(dim=(1, -1) if gradient.dim() > _FEATURES_LAST else -1).sum()
     return torch.stack([rows, *along])
 
 
@@ -112,11 +116,12 @@ def read_part(filled: list[int], shape: tuple[int, ...], *, with_features: bool)
     that drops channels sets them to zero, too.
     """
     rows, *along = filled
-    features = 1 if len(shape) > 3 else len(shape) - 1
+    features = 1 if len(shape) > _FEATURES_LAST else len(shape) - 1
     parts = [own / whole for own, whole in zip(along, shape, strict=True)]
     if not with_features and len(parts) > 1:
         parts[features] = 1.0
-    return min(rows / max(prod(shape[:-1]), 1), prod(parts))
+    whole = prod(shape[:-1]) // (shape[1] if len(shape) > _FEATURES_LAST else 1)
+    return min(rows / max(whole, 1), prod(parts))
 
 
 def _words(tensor: torch.Tensor) -> torch.Tensor:

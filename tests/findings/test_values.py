@@ -281,6 +281,7 @@ def test_readers_take_elements_by_their_place_or_by_what_is_given_with_them():
     names = ("Slice", "Select", "Index", "IndexSelect", "NllLoss", "Mul", "Gather", "Where")
     assert all(needless_elements(gradient(5, 0.5, f"{each}Backward0")) for each in names)
     assert not needless_elements(gradient(5, 1, ""))  # given to backward
+    assert not needless_elements(gradient(5, 0.9, "NllLoss2DBackward0"))  # most classes are none
 
 
 def test_a_part_of_what_is_computed_together_costs_as_much():

@@ -101,6 +101,15 @@ def test_slices_of_zeros_along_any_dimension_but_the_features_are_left_out() -> 
     assert part(gradient, with_features=True) == pytest.approx(0.25)
 
 
+def test_of_images_and_heads_a_row_is_all_of_a_position() -> None:
+    gradient = torch.zeros(2, 8, 10, 16)
+    gradient[0, :, 3] = gradient[1, :4, 5] = gradient[1, 2, 7] = 1
+    assert part(gradient) == pytest.approx(3 / 20)
+    gradient = torch.zeros(2, 8, 4, 16)
+    gradient[:, 3] = 1
+    assert part(gradient) == 1.0
+
+
 def test_rows_here_and_there_are_left_out_and_zeros_here_and_there_are_not() -> None:
     gradient = torch.zeros(4, 10, 16)
     gradient[0, 3] = gradient[2, 5] = 1
