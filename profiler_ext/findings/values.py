@@ -26,8 +26,12 @@ from profiler_ext.records.lineage import Frame, is_of_optimizer
 from profiler_ext.records.values import GradientValues, OpValues, ProgramLine, StepValues
 from profiler_ext.records.vocabulary import Phase, Scope
 
-NOT_COMPARED: Final = CannotJudge(
+_OFF: Final = CannotJudge(
     "the values of no step were compared (profile(values=True), profiler-ext run --values)"
+)
+_NO_STEP: Final = CannotJudge(
+    "no step came before the recording whose values could be compared: the third one or later, "
+    "without a profiler (schedule(wait=3, ...), --skip 5)"
 )
 BEHIND: Final = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION)
 AHEAD: Final = (Phase.FORWARD, Phase.OTHER)
@@ -111,9 +115,11 @@ class ValueGroup:
         return (Figure("other lines of the function", text, FigureUnit.TEXT),) if text else ()
 
 
-def values_of(facts: Facts) -> StepValues | None:
-    """Return the values of the step that was compared, if one was."""
-    return facts.analysis.recording.values
+def values_of(facts: Facts) -> StepValues | CannotJudge:
+    """Return the values of the step that was compared, or why there are none."""
+    recording = facts.analysis.recording
+    asked = _NO_STEP if "values" in recording.settings.options else _OFF
+    return recording.values or asked
 
 
 def weighed_by_repeats(facts: Facts, values: StepValues) -> Weighed:

@@ -66,8 +66,8 @@ class StepValues:
     step: int  # its number
     ops: tuple[OpValues, ...] = ()
     gradients: tuple[GradientValues, ...] = ()
-    # Ops whose values were not compared: they ran after the limit, in captured CUDA graphs, or on
-    # tensors of other classes
+    # Tensors that were not compared, and nodes after which a backward was not followed: those after
+    # a limit, or while a CUDA graph was captured
     not_compared: int = 0
 
 

@@ -97,7 +97,7 @@ class Comparison:
         ]
         sums = _by_line(self._compared, found, needed, before)
         ops = tuple(self._values(key, own) for key, own in sums.items())
-        return StepValues(self._step, ops, gradients, self._left_out)
+        return StepValues(self._step, ops, gradients, self._left_out + self._gradients.left_out)
 
     def _values(self, key: _Key, own: Counter[str]) -> OpValues:
         is_read = key.line in self._read_without_gradient

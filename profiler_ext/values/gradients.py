@@ -44,6 +44,7 @@ class Gradients:
     def __init__(self, lines: ProgramLines, run: Callable[..., object]) -> None:
         self._lines, self._run = lines, run
         self.is_on = True
+        self.left_out = 0  # nodes after which the backward was not followed
         self._nodes: list[_Node] = []
         self._slices: list[torch.Tensor] = []
         self._waiting: dict[int, tuple[Any, list[int]]] = {}  # nodes with a hook, and their parents
@@ -68,7 +69,10 @@ class Gradients:
                 made.gradients.append((tuple(gradient.shape), len(self._slices)))
                 self._slices.append(filled_slices(gradient))
         self._nodes.append(made)
-        for child, _ in node.next_functions if len(self._nodes) < MAX_NODES else ():
+        if len(self._nodes) >= MAX_NODES:
+            self.left_out += 1
+            return
+        for child, _ in node.next_functions:
             if child is not None and not child.name().endswith(_ACCUMULATES):
                 self._wait_for(child, len(self._nodes) - 1)
 

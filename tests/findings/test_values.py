@@ -120,6 +120,10 @@ def test_without_values_no_rule_of_them_is_judged_and_says_which_option_compares
     without = replace(analysis, recording=replace(analysis.recording, values=None))
     (skipped,) = judged(rule, without).rules_skipped
     assert "profile(values=True)" in skipped.reason
+    recording = without.recording
+    asked = replace(recording, settings=replace(recording.settings, options=("values",)))
+    (skipped,) = judged(rule, replace(without, recording=asked)).rules_skipped
+    assert "wait=3" in skipped.reason
 
 
 def test_what_each_round_computes_again_is_computed_once():

@@ -19,7 +19,7 @@ from profiler_ext.records.values import (
     StepValues,
     inconsistency_of_values,
 )
-from profiler_ext.values import comparing
+from profiler_ext.values import comparing, gradients
 from profiler_ext.values.comparing import Comparison
 
 STEPS = 7
@@ -352,6 +352,21 @@ def test_what_is_over_the_limit_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
     values = compared(run)
     assert values.not_compared == 3
     assert sum(each.calls for each in values.ops) == 2
+
+
+def test_a_backward_is_followed_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, "MAX_NODES", 3)
+    layer = torch.nn.Linear(8, 8)
+
+    def run() -> None:
+        x = layer(torch.randn(8, 8))
+        for _ in range(5):
+            x = x.sin()
+        x.sum().backward()
+
+    values = compared(run)
+    assert values.not_compared > 0
+    assert sum(each.calls for each in values.gradients) == 2
 
 
 def test_out_of_memory_is_tried_again_without_what_comparing_took() -> None:

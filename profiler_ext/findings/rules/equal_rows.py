@@ -11,7 +11,6 @@ from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
 from profiler_ext.findings.rules import gathered_rows, padded_batch, repeated_call
 from profiler_ext.findings.values import (
-    NOT_COMPARED,
     ValueGroup,
     Weighed,
     grouped,
@@ -28,8 +27,8 @@ _BY_TEXT = (repeated_call.RULE, padded_batch.RULE, gathered_rows.RULE)
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     values = values_of(facts)
-    if values is None:
-        return NOT_COMPARED
+    if isinstance(values, CannotJudge):
+        return values
     return unsaid(facts, _candidates(facts, weighed_by_rows(facts, values)), _BY_TEXT)
 
 
@@ -59,7 +58,7 @@ def _evidence(facts: Facts, group: ValueGroup, equal: float) -> tuple[Figure, ..
 def _summary(equal: float) -> str:
     rows = round(1 / max(1 - equal, 1e-6))
     if equal < 1 and rows >= _MIN_ROWS:
-        return f"1 of {rows} rows is different: the others are computed again"
+        return f"1 of {rows:,} rows is different: the others are computed again"
     return f"{equal:.0%} of the rows are equal to others, and are computed again"
 
 

@@ -19,7 +19,6 @@ from profiler_ext.findings.rules import (
 )
 from profiler_ext.findings.values import (
     ALL,
-    NOT_COMPARED,
     ValueGroup,
     Weighed,
     frames_of,
@@ -46,8 +45,8 @@ _BY_TEXT = (
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     values = values_of(facts)
-    if values is None:
-        return NOT_COMPARED
+    if isinstance(values, CannotJudge):
+        return values
     weighed = weighed_by_repeats(facts, values)
     return unsaid(facts, _candidates(facts, weighed), _BY_TEXT)
 

@@ -18,7 +18,6 @@ from profiler_ext.findings.rules import (
 )
 from profiler_ext.findings.values import (
     ALL,
-    NOT_COMPARED,
     grouped,
     saved_ns,
     unsaid,
@@ -41,8 +40,8 @@ _UNSEEN = CannotJudge("kernels ran that no op of torch launched: what they read 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     values = values_of(facts)
-    if values is None:
-        return NOT_COMPARED
+    if isinstance(values, CannotJudge):
+        return values
     is_alone = np.ma.getmaskarray(facts.launches.op_event)
     if facts.in_steps(is_alone & facts.launches.scope.where(Scope.EAGER)).any():
         return _UNSEEN
@@ -66,7 +65,7 @@ def _candidates(facts: Facts, values: StepValues) -> Iterator[Candidate]:
             location=group.location,
             evidence=(
                 *count_and_time(facts, group.launches),
-                Figure("of its results unread", unread, FigureUnit.FRACTION),
+                Figure("of its results nothing reads", unread, FigureUnit.FRACTION),
                 *group.figures(),
             ),
             launches=group.launches,

@@ -18,7 +18,6 @@ from profiler_ext.findings.rules import (
 )
 from profiler_ext.findings.values import (
     ALL,
-    NOT_COMPARED,
     ValueGroup,
     gradients_under,
     grouped,
@@ -36,7 +35,9 @@ _BY_TEXT = (discarded_work.RULE, product_with_zeros.RULE, padded_batch.RULE, fro
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     values = values_of(facts)
-    return NOT_COMPARED if values is None else unsaid(facts, _candidates(facts, values), _BY_TEXT)
+    if isinstance(values, CannotJudge):
+        return values
+    return unsaid(facts, _candidates(facts, values), _BY_TEXT)
 
 
 def _candidates(facts: Facts, values: StepValues) -> Iterator[Candidate]:
@@ -71,7 +72,7 @@ def _evidence(
     reader = _reader(gradients_under(facts, group, values))
     return (
         *count_and_time(facts, group.launches),
-        Figure("of its gradient zero", zero, FigureUnit.FRACTION),
+        Figure("of its gradient is zero", zero, FigureUnit.FRACTION),
         *((Figure("what reads it", reader, FigureUnit.TEXT),) if reader else ()),
         *group.figures(),
     )
