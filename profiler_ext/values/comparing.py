@@ -126,7 +126,8 @@ class Comparison:
                 raise
             self._rows.clear()
             WEIGHTS.forget()
-            torch.accelerator.empty_cache()
+            if torch.accelerator.is_available():
+                torch.accelerator.empty_cache()
             result = op(*args, **kwargs)
         if not getattr(self._is_own, "now", False):
             self._run_alone(self._see, op, args, kwargs, result, torch.is_grad_enabled())
