@@ -41,7 +41,10 @@ _LEARNED = re.compile(
 )
 # Methods that return a weight, whatever the attributes are called that they make it of
 _RETURNS_WEIGHT = re.compile(r"(?:.+_)?weights?|(?:.+_)?dequantized?(?:_.+)?", re.I)
-_KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|running|last|prev|position_ids", re.I)
+# What a name says is changed from call to call, or where it is given
+KEPT = re.compile(
+    r"(?i)cache|state|hidden|buffer|queue|memory|running|last|past|prev|position_ids|env|loader|iter"
+)
 # What they name is no tensor of the step, as a rule
 _MODULES = frozenset({"torch", "np", "math", "self", "F", "config"})
 
@@ -232,7 +235,7 @@ def lines_of_weights(codes: Mapping[int, str], function: str = "") -> set[int]:
             continue
         read, names = set(_attributes_of_self(value)), set(_values(value))
         is_learned = is_of_weight or all(map(_LEARNED.search, read))
-        is_learned &= not any(map(_KEPT.search, read))
+        is_learned &= not any(map(KEPT.search, read))
         targets = {name for each in _targets(statement) for name in _names(each)}
         is_known = bool(read or names) and is_learned and not read & changed and names <= made
         if is_known:

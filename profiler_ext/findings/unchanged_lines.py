@@ -8,15 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from profiler_ext.findings.code_of_lines import assigned
+from profiler_ext.findings.code_of_lines import KEPT, assigned
 from profiler_ext.findings.facts import Facts
 from profiler_ext.findings.lines_of_functions import Function, arguments_of
 from profiler_ext.records.lineage import Frame
 
 Line = tuple[str, str, int]  # file, function and number
 _LOOPS = re.compile(r"(?:async\s+)?(?:for|while)\b")
-# What a name says is changed where it is given
-KEPT = re.compile(r"cache|state|hidden|buffer|queue|memory|past|prev|env|loader|iter", re.I)
 ASSIGNS_TO_SELF = re.compile(r"[^(=]*\bself\.[\w.]+[^(=]*=[^=]")
 """A statement that keeps something in ``self``, which a later call may read."""
 _DRAWN = re.compile(r"rand|drop|noise|sampl|normal_|uniform_|bernoulli|multinomial", re.I)

@@ -226,7 +226,7 @@ def _in_phases(analysis: Analysis) -> Analysis:
 
 def test_a_loop_in_a_forward_counts_its_backward():
     found = only(python_loop.RULE, cells(25))
-    runs = "a Python loop runs 25 times in a forward (100 launches)"
+    runs = "a Python loop runs 25 times a step (100 launches)"
     assert found.summary == f"CPU launch-bound: {runs}"
     assert "torch.bmm" in found.remedy
 
@@ -278,7 +278,7 @@ def moments(rounds: int, layers: int = 4, body: int = 15) -> Analysis:
 def test_a_loop_has_what_its_rounds_call_as_one_finding_at_its_own_line():
     found = only(python_loop.RULE, moments(8))
     assert found.location == Location("/model.py", 13, "x = fired(x)")
-    assert found.summary.endswith("a Python loop runs 32 times in a forward (512 launches)")
+    assert found.summary.endswith("a Python loop runs 32 times a step (512 launches)")
 
 
 def test_layers_that_run_once_beside_a_loop_are_not_of_it():
@@ -320,7 +320,7 @@ def unrolled(code: str, rounds: int = 12, *, calls: int = 1) -> Analysis:
 
 def test_a_loop_that_dynamo_unrolled_is_a_loop_where_no_round_needs_another():
     found = only(python_loop.RULE, unrolled("parts.append(gelu(part @ up[at]) @ down[at])"))
-    assert found.summary.endswith("a Python loop runs 12 times in a forward (24 launches)")
+    assert found.summary.endswith("a Python loop runs 12 times a step (24 launches)")
     assert is_silent(python_loop.RULE, unrolled("state = tanh(state @ up) @ down"))
     assert is_silent(python_loop.RULE, unrolled("parts.append(a @ b[at] @ c @ d[at])", 10))
 
@@ -388,7 +388,7 @@ def _lines_of(analysis: Analysis) -> list[tuple[int | None, int]]:
 def test_a_line_that_calls_modules_without_each_other_is_a_loop(code):
     assert _lines_of(heads(12, code)) == [(30, 12)]
     found = only(python_loop.RULE, heads(12, code))
-    assert found.summary.endswith("a Python loop runs 12 times in a forward (36 launches)")
+    assert found.summary.endswith("a Python loop runs 12 times a step (36 launches)")
     assert (found.location.file, found.location.code) == ("/model.py", code)
 
 
@@ -585,4 +585,4 @@ def test_a_loop_has_what_needs_no_gradient_in_its_rounds() -> None:
     phases = [Phase.FORWARD, Phase.BACKWARD, Phase.OTHER]
     codes = np.array([("backward" in name) + 2 * ("other" in name) for name in names], np.int32)
     analysis = replace(made, launches=replace(made.launches, phase=Interned(codes, tuple(phases))))
-    assert only(python_loop.RULE, analysis).summary.endswith("in a forward (40 launches)")
+    assert only(python_loop.RULE, analysis).summary.endswith("times a step (40 launches)")

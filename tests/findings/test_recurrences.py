@@ -171,7 +171,7 @@ def _loops(analysis: Analysis) -> dict[str, LaunchGroup]:
 
 def test_rounds_without_each_other_are_one_loop_to_merge():
     analysis = recurrent(25, "y = self.cell(given, h)")
-    assert only(python_loop.RULE, analysis).summary.endswith("in a forward (125 launches)")
+    assert only(python_loop.RULE, analysis).summary.endswith("times a step (125 launches)")
     assert in_turn(facts_of(analysis)).is_free.sum() == len(analysis.places) - 1
 
 
@@ -180,7 +180,7 @@ def test_of_rounds_that_need_each_other_only_the_rest_is_merged():
     bound, merged = judged(python_loop.RULE, analysis).ranked
     assert bound.summary.endswith("a Python loop whose rounds need each other (100 launches)")
     assert "reduce-overhead" in bound.remedy
-    assert merged.summary.endswith("a Python loop runs 25 times in a forward (25 launches)")
+    assert merged.summary.endswith("a Python loop runs 25 times a step (25 launches)")
     assert (merged.location.line, bound.location.line) == (11, 12)
     groups = _loops(analysis)
     assert set(np.round(groups[""].cpu_kept, 3)) == {0.04}
@@ -193,7 +193,7 @@ def test_a_module_that_keeps_a_state_needs_its_call_before():
     analysis = recurrent(25, "y = self.cell(given)", inner="self.h = f(x, self.h)")
     bound, merged = judged(python_loop.RULE, analysis).ranked
     assert bound.summary.endswith("a Python loop whose rounds need each other (100 launches)")
-    assert merged.summary.endswith("a Python loop runs 25 times in a forward (25 launches)")
+    assert merged.summary.endswith("a Python loop runs 25 times a step (25 launches)")
     # Each of 25 modules is called once: its state is of the step before
     once = [0, 1, 2, 3, 4, 5, 6, 7, 5, 4, 2, *([3, 4, 2] * 24), 0, -1]
     assert set(in_turn(facts_of(_with_lines(analysis, once))).rounds.tolist()) == {1}

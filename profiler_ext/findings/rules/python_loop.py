@@ -42,7 +42,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         launches = facts.launches_per_step(group.launches)
         if group.what == IN_TURN:
             return f"a Python loop whose rounds need each other ({launches:,} launches)", _IN_TURN
-        runs = f"a Python loop runs {group.count:,} times in a forward ({launches:,} launches)"
+        runs = f"a Python loop runs {group.count:,} times a step ({launches:,} launches)"
         is_mask = in_turn(facts).is_mask[facts.main_place[group.launches]]
         remedy = _AT_ONCE if 2 * is_mask.sum() > len(is_mask) else _BATCHED
         return f"{runs}{_AND_WAITS if group.waits is not None else ''}", remedy

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.code_of_lines import equal_calls
+from profiler_ext.findings.code_of_lines import KEPT, equal_calls
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.groups import SHORT_NS, placed
@@ -24,7 +24,6 @@ from profiler_ext.findings.repeated_samples import RepeatedSamples, calls_of_rep
 from profiler_ext.findings.rule import NO_ROWS, ON_CPU, Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.unchanged_lines import (
     ASSIGNS_TO_SELF,
-    KEPT,
     calls_of_functions,
     lines_around,
     unchanged_call,
