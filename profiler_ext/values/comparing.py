@@ -140,8 +140,7 @@ class Comparison:
         line, given = origin.line, list(tensors_of((args, tuple(kwargs.values()))))
         if line is None and origin.is_backward:
             line = self._gradients.line_of_running()
-        if line is not None and not origin.is_backward:
-            self._note_reads(line, given, result if learns else None)
+        self._note_reads(None if origin.is_backward else line, given, result, learns=learns)
         number = self._reads.note(op, args, kwargs, result)
         if line is not None and not origin.is_recomputed and self._is_new(op) and given:
             self._compare(_Key(line, name_of(op), origin.is_backward), number, given, result)
@@ -177,14 +176,18 @@ class Comparison:
         calls = [at for each in several for at, _ in each]
         return dict(zip(calls, (each for own in counts for each in own), strict=True))
 
-    def _note_reads(self, line: ProgramLine, given: list[torch.Tensor], result: Any) -> None:
-        """Keep which lines' results are read where no gradient is recorded, and none is given."""
-        if result is not None:
-            for each in tensors_of((result,)):
-                self._learning[memory_of(each)] = line
-            return
-        read = (self._learning.get(memory_of(each)) for each in given)
-        self._read_without_gradient |= {each for each in read if each is not None}
+    def _note_reads(
+        self, line: ProgramLine | None, given: list[torch.Tensor], result: Any, *, learns: bool
+    ) -> None:
+        """Keep which lines' results are read where no gradient is recorded."""
+        known = list(map(memory_of, given))
+        if line is not None and not learns:
+            read = (self._learning.get(each) for each in known)
+            self._read_without_gradient |= {each for each in read if each is not None}
+        for each in set(map(memory_of, tensors_of((result,)))).difference(known):
+            self._learning.pop(each, None)  # what was there is freed
+            if line is not None and learns:
+                self._learning[each] = line
 
     def _is_new(self, op: Any) -> bool:
         """Tell whether an op returns only tensors of its own: no views, and nothing in place."""

@@ -182,6 +182,19 @@ def test_what_a_matcher_reads_without_gradients_is_known() -> None:
     assert not any(each.is_read_without_gradient for each in ops_at(values, line(4)).values())
 
 
+def test_an_optimizer_that_reads_gradients_where_results_were_reads_no_results() -> None:
+    layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6)))
+    optimizer = torch.optim.Adam(layers.parameters(), foreach=False)
+
+    def run() -> None:
+        layers(torch.randn(64, 64)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    run()
+    assert not [each for each in compared(run).ops if each.is_read_without_gradient]
+
+
 @pytest.mark.parametrize("is_reentrant", [False, True])
 def test_a_recomputation_repeats_by_design_and_keeps_its_lines(is_reentrant: bool) -> None:
     layer, head = torch.nn.Linear(32, 32), torch.nn.Linear(32, 8)

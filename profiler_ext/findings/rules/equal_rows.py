@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, count_and_time
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.findings.rules import gathered_rows, padded_batch, repeated_call
 from profiler_ext.findings.values import (
     ValueGroup,
@@ -78,6 +78,5 @@ RULE = Rule(
     "with the result indexed by the inverse. Keep what is random, such as dropout, after that.",
     saving="The part of equal rows of the time of launches of 10 us or more on the critical path, "
     "forward and backward of these lines; shorter ones take as long for fewer rows.",
-    not_on_cpu=ON_CPU,
     judge=_judge,
 )

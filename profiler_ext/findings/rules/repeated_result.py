@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time, launching
+from profiler_ext.findings.rule import Candidate, Rule, Turn, count_and_time, launching
 from profiler_ext.findings.rules import (
     rebuilt_constant,
     recomputed_prefix,
@@ -128,7 +128,6 @@ RULE = Rule(
     "return what is known. Their time on the critical path, with the CPU's time for launching "
     "them; of calls that return a part of known rows, that part of launches of 10 us or more. "
     "Other rules count of these launches nothing.",
-    not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,
 )

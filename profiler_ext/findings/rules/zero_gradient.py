@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import ON_CPU, Candidate, Rule, Turn, count_and_time
+from profiler_ext.findings.rule import Candidate, Rule, Turn, count_and_time
 from profiler_ext.findings.rules import (
     discarded_work,
     frozen_network,
@@ -112,7 +112,6 @@ RULE = Rule(
     "path, with the CPU's time for launching them. Of a part that part of the time of launches of "
     "10 us or more on the critical path, an upper bound: other code may read the rest. Other rules "
     "count of these launches nothing.",
-    not_on_cpu=ON_CPU,
     judge=_judge,
     turn=Turn.REMOVES,
 )
