@@ -224,7 +224,10 @@ def saved_of_rows_ns(facts: Facts, group: ValueGroup) -> int:
     """Return what a step saves without a part of the rows: short launches take as long."""
     is_short = facts.launches.duration_ns[group.launches] < SHORT_NS
     gone = np.where(is_short, 0.0, group.part)
-    return facts.median_per_step(group.launches, facts.critical_ns(group.launches, gone))
+    if facts.on_device:
+        return facts.median_per_step(group.launches, facts.critical_ns(group.launches, gone))
+    own_ns = (gone * facts.launches.duration_ns[group.launches]).astype(np.int64)
+    return facts.median_per_step(group.launches, own_ns)
 
 
 def saved_ns(facts: Facts, group: ValueGroup) -> int:

@@ -411,3 +411,17 @@ def test_of_rows_that_an_earlier_call_computed_that_part_goes():
     assert (found.location.line, found.est_saving_ns) == (5, 9 * 300 * US)
     copied = replace(op(5, name="cat"), rows_computed_before_elements=900)
     assert is_silent(repeated_result.RULE, recorded(*rounds, ops=(copied, op(7))))
+
+
+def test_on_the_cpu_each_launch_counts_with_its_time():
+    analysis = recorded(Work(5), Work(6), behind(Work(5)), gradients=(gradient(5, 0.5),))
+    launches = analysis.launches
+    stream = np.ma.masked_all(len(launches), np.int64)
+    on_cpu = replace(analysis, launches=replace(launches, stream=stream))
+    assert only(zero_gradient.RULE, on_cpu).est_saving_ns == 300 * US
+    read = recorded(Work(5), Work(6), ops=(unread(5, 1), op(6)))
+    stream = np.ma.masked_all(len(read.launches), np.int64)
+    (skipped,) = judged(
+        unread_result.RULE, replace(read, launches=replace(read.launches, stream=stream))
+    ).rules_skipped
+    assert "CPU" in skipped.reason
