@@ -249,6 +249,7 @@ ENERGIES = (
         ),
         "a Gaussian process computes and factors the kernel of its 2048 points for each draw",
         "repeated work with the same result (a kernel, a Cholesky factor): factor it once",
+        differs="each draws its own numbers",
     ),
     Flaw(
         "covariance_of_all_points",
