@@ -58,8 +58,11 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
             unjudged.append(SkippedRule(rule.name, verdict.reason, rank))
         else:
             judged += 1
-            capped = (_capped(each, facts) for each in verdict)
-            candidates += [(rule, each) for each in capped if _is_significant(each, facts)]
+            candidates += [(rule, each) for each in verdict]
+    # Of those that a limit makes equal the one comes first that would save more without it
+    candidates.sort(key=lambda each: -each[1].est_saving_ns)
+    capped = [(rule, _capped(each, facts)) for rule, each in candidates]
+    candidates = [each for each in capped if _is_significant(each[1], facts)]
     known_ns = facts.training.step_ns if analysis.steps and facts.training.is_known else None
     apart = once_in_step(_counted_once(candidates, facts), facts)
     ranked = _ranked([each for each in apart if _is_significant(each[1], facts)], facts, rank)

@@ -110,6 +110,20 @@ def test_a_step_gets_no_shorter_than_the_cpu_needs_for_its_other_launches():
     assert found.evidence[-1].name == "at most, as the step then waits for the CPU"
 
 
+def test_of_two_that_a_limit_makes_equal_the_one_that_would_save_more_is_reported():
+    script = Script()
+    for _ in range(3):
+        for duration_us in (2, 900, *[2] * 49):
+            script.launch(ELEMENTWISE, duration_us * US, cost_ns=10 * US)
+        script.wait()
+        script.end_step()
+    before = trained(script.analysis(), 1000 * US, 1000 * US, 1000 * US)
+    longest = np.array([1, 52, 103])
+    rules = [rule(str(us), candidate(us * US, launches=longest)) for us in (850, 900)]
+    found = [judge(before, order).ranked for order in (rules, rules[::-1])]
+    assert [[each.rule for each in ranked] for ranked in found] == [["900"], ["900"]]
+
+
 def test_launches_and_idle_time_are_counted_once_and_the_rest_last():
     before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
     idle, launches = np.array([0]), np.arange(150)
