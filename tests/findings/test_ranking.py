@@ -95,14 +95,19 @@ def test_no_more_idle_time_is_reported_than_a_step_has_in_training_and_what_laun
     assert alone == [80 * US, 110 * US]
 
 
-def test_a_step_gets_no_shorter_than_the_cpu_needs_for_its_other_launches():
+def with_a_long_launch():
+    """Three steps that wait for the device, with a launch of 900 us among 50 short ones."""
     script = Script()
     for _ in range(3):
         for duration_us in (2, 900, *[2] * 49):
             script.launch(ELEMENTWISE, duration_us * US, cost_ns=10 * US)
         script.wait()
         script.end_step()
-    before = trained(script.analysis(), 1000 * US, 1000 * US, 1000 * US)
+    return trained(script.analysis(), 1000 * US, 1000 * US, 1000 * US)
+
+
+def test_a_step_gets_no_shorter_than_the_cpu_needs_for_its_other_launches():
+    before = with_a_long_launch()
     longest = candidate(900 * US, launches=np.array([1, 52, 103]))
     (found,) = judge(before, (rule("longest", longest),)).ranked
     # Recording slows the CPU, which needs 500 us for the 50 others, 2.25 times as a rule
@@ -111,13 +116,7 @@ def test_a_step_gets_no_shorter_than_the_cpu_needs_for_its_other_launches():
 
 
 def test_of_two_that_a_limit_makes_equal_the_one_that_would_save_more_is_reported():
-    script = Script()
-    for _ in range(3):
-        for duration_us in (2, 900, *[2] * 49):
-            script.launch(ELEMENTWISE, duration_us * US, cost_ns=10 * US)
-        script.wait()
-        script.end_step()
-    before = trained(script.analysis(), 1000 * US, 1000 * US, 1000 * US)
+    before = with_a_long_launch()
     longest = np.array([1, 52, 103])
     rules = [rule(str(us), candidate(us * US, launches=longest)) for us in (850, 900)]
     found = [judge(before, order).ranked for order in (rules, rules[::-1])]
