@@ -44,7 +44,7 @@ from profiler_ext.profiling.out_of_memory import REPORTS
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import TorchViewsMixin
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
-from profiler_ext.profiling.values import VALUES, ComparedValues
+from profiler_ext.profiling.values import ComparedValues
 from profiler_ext.records.recording import (
     CapturedGraph,
     CaptureRecording,
@@ -58,6 +58,7 @@ from profiler_ext.sessions.session_tables import SessionExplanations
 from profiler_ext.source_paths import user_roots
 from profiler_ext.torch_compat import process, profilers
 from profiler_ext.torch_compat.process import live_artifacts
+from profiler_ext.values.comparing import VALUES
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.tables import Filters, Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.records.values import StepValues
 from profiler_ext.torch_compat.profilers import USE
-from profiler_ext.values.comparing import VALUES, Comparison
+from profiler_ext.values.comparing import Comparison
 
 FIRST_STEP = 2
 """Counted from 0: weights that begin at zero, and what is made once, are past by then."""
@@ -40,12 +40,3 @@ class ComparedValues:
                 self.taken = comparison.end()
             finally:
                 comparison.leave()
-
-    def leave(self) -> None:
-        """Compare no more."""
-        comparison, self._comparison = self._comparison, None
-        if comparison is not None:
-            comparison.leave()
-
-
-__all__ = ["VALUES", "ComparedValues"]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ class _Node:
     name: str
     at: ProgramLine | None
     parents: list[int]
-    # Of each gradient its shape, its elements, and where its slices begin among all
+    # Of each gradient its shape, and which of all slices are its
     gradients: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
 
 
@@ -127,18 +128,17 @@ class Gradients:
         )
 
     def _elements(self, at: int) -> int:
-        return sum(map(_size, self._nodes[at].gradients))
+        return sum(prod(shape) for shape, _ in self._nodes[at].gradients)
 
     def _zeros(self, slices: list[list[int]], *, with_features: bool) -> list[float]:
         """Return the part of each node's gradients that is in slices of zeros."""
         result: list[float] = []
-        for node in self._nodes:
-            whole = max(sum(map(_size, node.gradients)), 1)
+        for at, node in enumerate(self._nodes):
             filled = sum(
-                _size(each) * read_part(slices[each[1]], each[0], with_features=with_features)
-                for each in node.gradients
+                prod(shape) * read_part(slices[begin], shape, with_features=with_features)
+                for shape, begin in node.gradients
             )
-            result.append(1 - filled / whole if node.gradients else 0.0)
+            result.append(1 - filled / self._elements(at) if node.gradients else 0.0)
         return result
 
 
@@ -149,13 +149,6 @@ def _is_of_weight(node: Any) -> bool:
         if node is None or node.name().endswith(_ACCUMULATES):
             return True
     return False
-
-
-def _size(gradient: tuple[tuple[int, ...], int]) -> int:
-    size = 1
-    for each in gradient[0]:
-        size *= each
-    return size
 
 
 def _readers(nodes: list[_Node], zeros: list[float]) -> list[int | None]:
