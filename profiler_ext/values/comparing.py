@@ -147,6 +147,7 @@ class Comparison:
 
     def _compare(self, key: _Key, number: int, given: list[torch.Tensor], result: Any) -> None:
         known = set(map(memory_of, given))  # ``_unsafe_view`` returns a view, and does not say so
+        devices = {each.device for each in given}  # to copy a result to the host is not to repeat
         for each in tensors_of((result,)):
             if each.numel() < MIN_ELEMENTS or memory_of(each) in known:
                 continue
@@ -156,7 +157,7 @@ class Comparison:
             found, rows = fingerprint(each)
             self._fingerprints.append(found)
             self._keep_rows(key, each, rows)
-            like = (key.op, each.dtype, tuple(each.shape))
+            like = (key.op, each.dtype, tuple(each.shape), each.device, *devices)
             self._compared.append(_Compared(key, like, each.numel(), rows_of(each), number))
 
     def _keep_rows(self, key: _Key, tensor: torch.Tensor, rows: torch.Tensor | None) -> None:

@@ -1,8 +1,8 @@
 """Which results of a step something reads, and which part of them: what a compiler would leave out.
 
-An op is needed where what it returns is alive after the step's last op, as what a step returns is,
-is written to memory that the step did not make, leaves the device, or is read by an op that is
-needed. Of a result of which only views are read, or rows by their number, so much is needed; an op
+An op is needed where what it returns is written to memory that the step did not make, leaves the
+device, is read by an op that is needed, or by none such and is alive after the step's last op, as
+what a step returns is. Of a result of which only views are read, or rows by their number, so much is needed; an op
 on each element needs as much of what it is given as of what it returns.
 """
 
@@ -21,6 +21,7 @@ _KNOWN = ("aten::", "prims::")  # what else may read or write anything
 _PICKS = frozenset(
     {"aten::index", "aten::index_select", "aten::gather", "aten::embedding", "aten::take"}
 )
+_LOOKED_AT_PER_OP = 16  # a training step may have thousands of activations alive
 _Region = tuple[Any, ...]
 
 
@@ -49,8 +50,10 @@ class _Made:
 
     @property
     def needed(self) -> float:
-        """The part of it that is needed, at most."""
-        return 1.0 if self.is_kept or not self.is_freed else min(sum(self.read.values()), 1.0)
+        """The part of it that is needed, at most; all, if it may be what the step returns."""
+        if not self.is_freed or (self.is_kept and not any(self.read.values())):
+            return 1.0
+        return min(sum(self.read.values()), 1.0)
 
 
 @dataclass(slots=True)
@@ -67,7 +70,8 @@ class Reads:
         self._ops: list[_Op] = []
         self._made: list[_Made] = []
         self._owners: dict[int, int] = {}  # by the address of the memory
-        self._unread: dict[int, _Made] = {}  # alive when the last op ran, as far as that is known
+        self._alive: list[_Made] = []  # when it was last looked at, and what was made since
+        self._ops_until_look = 0
 
     def note(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
         """Keep what an op reads and makes; return its number."""
@@ -84,15 +88,14 @@ class Reads:
         )
         read = [each for each in given if is_needed or memory_of(each) not in changed]
         reads = [self._read(op, each, kept) for each in read if is_needed or kept or changed]
-        for at in [at for at, each in self._unread.items() if each.is_freed]:
-            del self._unread[at]
+        self._look_what_is_alive()
         made = [*(each for each in owners if each >= 0), *map(self._make, kept)]
         self._ops.append(_Op(made, [each for each in reads if each is not None], is_needed))
         return len(self._ops) - 1
 
     def needed(self) -> list[float]:
         """Return which part of each op's results is needed, at most."""
-        for each in self._unread.values():
+        for each in self._alive:
             each.is_kept = True
         result = [0.0] * len(self._ops)
         for at in range(len(self._ops) - 1, -1, -1):
@@ -106,19 +109,25 @@ class Reads:
                 known[read.region] = max(known.get(read.region, 0.0), part)
         return result
 
+    def _look_what_is_alive(self) -> None:
+        """Forget what is freed: after each op where little is alive, as at the end of a step."""
+        self._ops_until_look -= 1
+        if self._ops_until_look <= 0:
+            self._alive = [each for each in self._alive if not each.is_freed]
+            self._ops_until_look = len(self._alive) // _LOOKED_AT_PER_OP
+
     def _make(self, tensor: torch.Tensor) -> int:
         storage = tensor.untyped_storage()
         elements = storage.nbytes() // tensor.itemsize
         self._made.append(_Made(elements, _reference(storage)))
         self._owners[storage.data_ptr()] = len(self._made) - 1
-        self._unread[len(self._made) - 1] = self._made[-1]
+        self._alive.append(self._made[-1])
         return len(self._made) - 1
 
     def _read(self, op: Any, given: torch.Tensor, kept: list[torch.Tensor]) -> _Read | None:
         owner = self._owners.get(memory_of(given))
         if owner is None:
             return None
-        self._unread.pop(owner, None)
         whole = self._made[owner].elements
         returned = sum(each.numel() for each in kept)
         elements = min(given.numel(), whole)

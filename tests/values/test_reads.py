@@ -47,6 +47,30 @@ def test_what_a_step_returns_may_be_read_after_it() -> None:
     assert unread(run, 2) == {"sin": 0.0}
 
 
+def test_what_is_returned_is_read_though_an_op_read_it_before() -> None:
+    x = torch.randn(16, 16)
+
+    def run() -> torch.Tensor:
+        y = x @ x
+        y.sum()
+        return y.detach()
+
+    assert unread(run, 1) == {"mm": 0.0}
+    assert unread(run, 2) == {}  # too small to be compared
+
+
+def test_what_is_alive_after_thousands_of_ops_is_read() -> None:
+    """Not after each op is it looked at which of many tensors are alive."""
+    x = torch.randn(8, 8)
+
+    def run() -> torch.Tensor:
+        kept = [x + at for at in range(400)]
+        return torch.stack(kept).sum(0).sin()
+
+    assert unread(run, 1) == {"add": 0.0}
+    assert unread(run, 2)["sin"] == 0.0
+
+
 @pytest.mark.parametrize("read", ["item", "to_parameter", "inplace", "to_numpy_of_copy"])
 def test_what_leaves_the_step_is_read(read: str) -> None:
     x, weight = torch.randn(16, 16), torch.zeros(16, 16)
