@@ -84,7 +84,9 @@ def work_of_cpu(facts: Facts) -> Iterator[LaunchGroup]:
     yield from _group(facts, Kind.LOADING, loading)
     is_call = flag_rows(events.category, classify.is_runtime_call)
     is_allocation = is_call & flag_rows(events.name, classify.is_allocation)
-    yield from _group(facts, Kind.ALLOCATING, _merged(facts, np.flatnonzero(is_allocation)))
+    waits = None if facts.replay is None else facts.replay.waits.is_free
+    for group in _group(facts, Kind.ALLOCATING, _merged(facts, np.flatnonzero(is_allocation))):
+        yield replace(group, waits=waits)
     if ANOMALY in facts.analysis.recording.settings.debug_settings:
         yield from _checking(facts)
         return  # each op keeps a stack: what else it computes cannot be told

@@ -5,10 +5,9 @@ behind, the device waits for the next launch, and a faster kernel only makes tha
 launch is on the critical path if what follows it was in the queue already, up to a launch at whose
 end the CPU was waiting for the device, or to the end of the trace.
 
-A recording slows the CPU, 1.1 to 2.0 times as measured. Steps before it, without a profiler, give
-the real step time; without these it is estimated: the launches are replayed with a faster CPU, each
-when the CPU has reached it and the device has finished those before, and each wait ends when the
-device has finished all.
+The steps can be replayed with a faster CPU or with less to do: each launch runs when the CPU has
+reached it and the device has finished those before, and each wait ends when the device has
+finished all.
 """
 
 from __future__ import annotations
@@ -36,24 +35,9 @@ Rows = npt.NDArray[np.bool_]
 # Steps whose replay as they were recorded is off by more than this part are not understood
 MAX_REPLAY_ERROR: Final = 0.1
 _TRIES = 24
+# None of ``Slowed`` says more. Of 32 steps that wait for the CPU one needs 3.6
+MOST_SLOWDOWN: Final = 4.0
 Floats = npt.NDArray[np.float64]
-# The CPU's slowdown by recording, where it cannot be measured in the session. Measured
-# on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that waits for
-# the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
-PROFILING_SLOWDOWN: Final = 1.45
-# The same where the steps before only show that it is no less, as a device nearly fills them. Of 13
-# steps that wait for the CPU the median is 2.25, of the middle half 1.9 to 2.7 (H100s' hosts, torch
-# 2.11, Python 3.12, with lines; the steps before the recording are known).
-SLOWDOWN_IF_FILLED: Final = 2.0
-# With this many steps one outlier does not move the median
-MIN_UNPROFILED_STEPS: Final = 3
-MAX_SLOWDOWN: Final = 3.0
-# The same where none of ``Slowed`` says less. Of 32 steps that wait for the CPU one needs 3.6
-_MOST_SLOWDOWN: Final = 4.0
-_ALIKE: Final = 1.01  # replays of one step
-_NEAR = 1.05  # steps differ from each other by as much
-FILLED: Final = 0.9  # of a step; a device that is busy for more waits for the CPU now and then
-_OUTLIER_RATIO = 2  # a step above this multiple of the median is an outlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +99,8 @@ def _calls_of_results(launches: Launches, call: Ints) -> Ints:
 
 
 def is_wait(name: Interned) -> Rows:
-    """Flag events in which the CPU waits for a device."""
-    return flag_rows(name, classify.is_device_wait)
+    """Flag events in which the CPU waits for a device, as it does where it frees its memory."""
+    return flag_rows(name, classify.is_device_wait) | flag_rows(name, classify.is_free)
 
 
 def _calls(analysis: Analysis) -> Ints:
@@ -207,7 +191,8 @@ class Waits:
     start_ns: Ints  # begin of each
     end_ns: Ints
     lag_ns: Ints  # how long after the device had finished
-    is_for_value: Rows  # it is not the wait for a copy to the device
+    is_for_value: Rows  # no wait for a copy to the device, and none of a call that frees memory
+    is_free: Rows  # of a call that frees memory
     last_launch: Ints  # row of the launch before it, or ``NO_ROW``
 
 
@@ -364,6 +349,17 @@ class Replay:
                 upper = middle
         return upper
 
+    def slowdown_of_work(self, cpu_ns: int) -> float:
+        """Return the CPU's slowdown by recording that gives the working time without."""
+        least, upper = 1.0, MOST_SLOWDOWN
+        for _ in range(_TRIES):
+            middle = (least + upper) / 2
+            if self.worked_ns(middle) > cpu_ns:
+                least = middle
+            else:
+                upper = middle
+        return upper
+
     def worked_ns(self, slowdown: float) -> int:
         """Return the CPU's working time in the usual step, without waits for values or copies."""
         begins, ends = self._work(self._steps, slowdown).reshape(2, -1)
@@ -453,11 +449,15 @@ def _unslowed_spans(analysis: Analysis, slowed: Slowed) -> tuple[Ints, Ints]:
     return times_ns[:-1][is_long], times_ns[1:][is_long]
 
 
+def _is_host_copy(name: str) -> bool:
+    return "Memcpy" in name and not classify.is_copy_on_device(name)
+
+
 def _awaited_copies(analysis: Analysis, pace: CriticalPath) -> Ints:
-    """Return the copies whose call returned only after them: the CPU waited in it."""
+    """Return the copies from or to the host whose call returned only after them: a wait."""
     launches, events = analysis.launches, analysis.recording.trace.events
     call, end_ns = np.maximum(pace.call, 0), launches.start_ns + launches.duration_ns
-    is_copy = flag_rows(launches.name, lambda name: "Memcpy" in name)
+    is_copy = flag_rows(launches.name, _is_host_copy)
     is_copy &= (pace.call != NO_ROW) & ~pace.replayed
     is_within = (end_ns <= events.end_of(call)) & (launches.start_ns >= events.start_ns[call])
     return np.flatnonzero(is_copy & is_within & ~is_wait(events.name)[call])
@@ -470,10 +470,11 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
     ends_ns = launches.start_ns + launches.duration_ns
     begin_ns = np.append(events.start_ns[rows], start_ns[copies])
     over = np.append(events.end_of(rows), ends_ns[copies])
+    is_free = np.append(flag_rows(events.name, classify.is_free)[rows], copies < 0)
     order = _disjoint_spans(
         begin_ns, over, analysis.steps[0].cpu_start_ns, analysis.steps[-1].cpu_end_ns
     )
-    begin_ns, over = begin_ns[order], over[order]
+    begin_ns, over, is_free = begin_ns[order], over[order], is_free[order]
     through = np.append(0, np.sort(ends_ns))[np.searchsorted(np.sort(ends_ns), over, side="right")]
     in_order = np.argsort(start_ns, kind="stable")
     last = np.searchsorted(start_ns[in_order], begin_ns, side="right") - 1
@@ -481,7 +482,7 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
     is_to_device = is_copy[last] & (last >= 0)
     last_launch = np.append(in_order, NO_ROW)[last]
     lag_ns = over - np.maximum(begin_ns, through)
-    return Waits(begin_ns, over, lag_ns, ~is_to_device, last_launch)
+    return Waits(begin_ns, over, lag_ns, ~is_to_device & ~is_free, is_free, last_launch)
 
 
 def _disjoint_spans(begin_ns: Ints, over: Ints, least_ns: int, most_ns: int) -> Ints:
@@ -490,96 +491,3 @@ def _disjoint_spans(begin_ns: Ints, over: Ints, least_ns: int, most_ns: int) -> 
     order = order[(begin_ns[order] >= least_ns) & (over[order] <= most_ns)]
     reached = np.append(least_ns, np.maximum.accumulate(over[order]))[: len(order)]
     return order[begin_ns[order] >= reached]
-
-
-@dataclass(frozen=True, slots=True)
-class ProfiledStep:
-    """The usual step as recorded."""
-
-    step_ns: int
-    busy_ns: int  # time of the busiest device
-    cpu_ns: int  # working time of the CPU
-    profiler_ns: int  # idle time of a device because the profiler works
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """The usual step without recording.
-
-    Attributes:
-        slowdown: how many times as long the CPU took while it was recorded.
-    """
-
-    is_known: bool  # measured in steps before the recording; else all is estimated
-    is_device_bound: bool  # known to keep a device busy all the time
-    slowdown: float
-    step_ns: int  # its time, measured; estimated, that of the recorded step
-    # Upper bound: on the device a step may take longer than the program, as the CPU is more or less
-    # ahead
-    most_ns: int
-    overhead_ns: int  # the CPU's overhead of recording
-    cpu_ns: int  # working time of the CPU
-
-
-def unprofiled_step(
-    recorded: ProfiledStep, steps_ns: tuple[int, ...], replay: Replay | None, *, on_device: bool
-) -> Training:
-    """Return the usual step without recording."""
-    # on_device: these are times of the device; those of the program count only where a faster CPU
-    # could reach them in the replay
-    step_ns = median_low(steps_ns) if steps_ns else None
-    slowdown = None if step_ns is None or replay is None else _slowed(replay, step_ns)
-    is_known = step_ns is not None and (on_device or slowdown is not None)
-    cpu_ns = int((recorded.cpu_ns - recorded.profiler_ns) / PROFILING_SLOWDOWN)
-    if step_ns is None or not is_known:
-        least_ns = recorded.step_ns
-        overhead_ns = recorded.cpu_ns - cpu_ns
-        return Training(False, False, PROFILING_SLOWDOWN, least_ns, least_ns, overhead_ns, cpu_ns)
-    fills = step_ns <= _NEAR * recorded.busy_ns
-    if recorded.busy_ns >= FILLED * step_ns:  # which only shows that the CPU is fast enough
-        slowdown = max(slowdown or SLOWDOWN_IF_FILLED, SLOWDOWN_IF_FILLED)
-    if replay is not None and slowdown is not None:
-        cpu_ns = replay.worked_ns(slowdown)
-    return Training(
-        is_known=True,
-        is_device_bound=fills,
-        slowdown=slowdown or PROFILING_SLOWDOWN,
-        step_ns=step_ns,
-        most_ns=max(step_ns, sum(steps_ns) // len(steps_ns)),
-        overhead_ns=max(recorded.step_ns - step_ns, 0),
-        cpu_ns=cpu_ns,
-    )
-
-
-def unprofiled_steps_ns(
-    recorded: ProfiledStep, before_ns: tuple[int, ...], *, on_device: bool
-) -> tuple[int, ...]:
-    """Return the times of the steps before, if they are enough and match the recorded ones."""
-    # Steps of more than twice the median, with a compile say, are left out. By the program's clock
-    # a step is shorter than on the device where the CPU runs ahead, so the device's busy time
-    # bounds it.
-    # before_ns: times of the steps before, without a profiler
-    if len(before_ns) < MIN_UNPROFILED_STEPS:
-        return ()
-    usual_ns = median_low(before_ns)
-    typical_ns = tuple(each for each in before_ns if each <= _OUTLIER_RATIO * usual_ns)
-    usual_ns = median_low(typical_ns)
-    least_ns = 0 if on_device else recorded.cpu_ns / MAX_SLOWDOWN
-    if not least_ns <= usual_ns <= _NEAR * recorded.step_ns:
-        return ()
-    if on_device:
-        return typical_ns
-    return tuple(min(max(each, recorded.busy_ns), recorded.step_ns) for each in typical_ns)
-
-
-def _slowed(replay: Replay, step_ns: int) -> float | None:
-    """Return the CPU's slowdown; ``None`` where none gives that step."""
-    slowdown, least_ns = replay.slowdown(step_ns, _MOST_SLOWDOWN), replay.step_ns(_MOST_SLOWDOWN)
-    if slowdown is not None or least_ns > (1 + MAX_REPLAY_ERROR) * step_ns:
-        return slowdown
-    # Where only the CPU's waits count, the steps before do not tell its speed: an estimate does.
-    # Else they do: it is as fast as the fastest that is known, if that makes the replay shorter.
-    tells = replay.step_ns(PROFILING_SLOWDOWN) > (1 + MAX_REPLAY_ERROR) * least_ns
-    if tells and replay.step_ns(SLOWDOWN_IF_FILLED) <= _ALIKE * least_ns:
-        return SLOWDOWN_IF_FILLED
-    return _MOST_SLOWDOWN if tells else PROFILING_SLOWDOWN

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.findings import critical_path
+from profiler_ext.findings import critical_path, unprofiled_step
 from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.kineto.names import owners_reading
 from profiler_ext.records.analysis import Analysis, Launches, Place, Step
@@ -194,16 +194,16 @@ class Facts:
         # without them is that of all but long work.
         for slowed in critical_path.Slowed if before_ns else ():
             replay = make(slowed=slowed)
-            if replay.slowdown(median_low(before_ns), critical_path.MAX_SLOWDOWN) is not None:
+            if replay.slowdown(median_low(before_ns), unprofiled_step.MAX_SLOWDOWN) is not None:
                 break
         return replay if replay.is_accurate else None
 
     @cached_property
-    def training(self) -> critical_path.Training:
+    def training(self) -> unprofiled_step.Training:
         """The usual step without recording."""
-        on_device = self.analysis.recording.settings.unprofiled_steps_on_device
-        return critical_path.unprofiled_step(
-            self._recorded, self._unprofiled_steps_ns, self.replay, on_device=on_device
+        settings = self.analysis.recording.settings
+        return unprofiled_step.unprofiled_step(
+            self._recorded, self._unprofiled_steps_ns, self.replay, settings
         )
 
     @property
@@ -213,17 +213,13 @@ class Facts:
         return self._unprofiled_steps_ns if on_device or self.training.is_known else ()
 
     @cached_property
-    def _recorded(self) -> critical_path.ProfiledStep:
-        return critical_path.ProfiledStep(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
+    def _recorded(self) -> unprofiled_step.ProfiledStep:
+        own_ns = self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns
+        return unprofiled_step.ProfiledStep(*own_ns)
 
     @cached_property
     def _unprofiled_steps_ns(self) -> tuple[int, ...]:
-        settings = self.analysis.recording.settings
-        return critical_path.unprofiled_steps_ns(
-            self._recorded,
-            settings.unprofiled_steps_ns,
-            on_device=settings.unprofiled_steps_on_device,
-        )
+        return unprofiled_step.unprofiled_steps_ns(self._recorded, self.analysis.recording.settings)
 
     @cached_property
     def idle_ns(self) -> int:
@@ -308,7 +304,7 @@ class Facts:
     def paced_ns(self, launches: Ints) -> Ints:
         """Return the time of launches that set the pace: of all, if a device hardly idles."""
         training, duration_ns = self.training, self.launches.duration_ns[launches]
-        if training.is_known and self.busy_ns >= critical_path.FILLED * training.step_ns:
+        if training.is_known and self.busy_ns >= unprofiled_step.FILLED * training.step_ns:
             return duration_ns
         return np.where(self.pace.is_critical[launches], duration_ns, 0)
 

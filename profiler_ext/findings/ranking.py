@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from profiler_ext.findings.critical_path import FILLED
 from profiler_ext.findings.facts import CannotJudge, Facts, facts_of
 from profiler_ext.findings.finding import (
     ON_RANKS,
@@ -22,6 +21,7 @@ from profiler_ext.findings.finding import (
     SkippedRule,
 )
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule, Turn
+from profiler_ext.findings.unprofiled_step import FILLED
 from profiler_ext.isolation.failures import is_raised_by_program
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
@@ -149,9 +149,12 @@ def _is_filled(facts: Facts) -> bool:
 
 def _until_cpu_ns(launches: Ints, facts: Facts) -> int:
     """Return what a step can lose until it takes as long as the CPU does for all other launches."""
-    # A filled step only shows that recording slows the CPU at least so much: the usual is assumed
+    # Where the CPU never ran ahead, a filled step only shows that recording slows it at least so
+    # much: the usual is assumed
     training = facts.training
-    slowdown = max(training.slowdown, _USUAL_SLOWDOWN)
+    slowdown = training.slowdown
+    if not training.is_cpu_known:
+        slowdown = max(slowdown, _USUAL_SLOWDOWN)
     cpu_ns = int(training.cpu_ns * training.slowdown / slowdown)
     if facts.replay is not None:
         cpu_ns = facts.replay.worked_ns(slowdown)

@@ -66,7 +66,7 @@ def copies_back(facts: Facts, waits: Waits) -> Rows:
     for at, is_value in enumerate(waits.is_for_value.tolist()):
         is_open = is_value or (is_open and bool(is_next[at]))
         result[at] = is_open
-    return result & ~waits.is_for_value & (last >= 0)
+    return result & ~waits.is_for_value & ~waits.is_free & (last >= 0)
 
 
 def copied_back(facts: Facts) -> Rows:
@@ -176,7 +176,7 @@ def pageable_copies(facts: Facts) -> Iterator[LaunchGroup]:
     every, op = facts.replay.waits, facts.launches.op_event.filled(-1)
     ends_ns = np.append(facts.analysis.recording.trace.events.end_ns, 0)[op]
     in_op = every.start_ns < np.append(ends_ns, 0)[every.last_launch]
-    waits = ~every.is_for_value & np.isin(every.last_launch, copies) & in_op
+    waits = ~every.is_for_value & ~every.is_free & np.isin(every.last_launch, copies) & in_op
     waits &= ~copies_back(facts, every)
     if waits.any():
         count, where = facts.launches_per_step(copies), location_of(facts.place(int(copies[0])))

@@ -195,6 +195,7 @@ def settings_of_process(
     options: tuple[str, ...] = (),
     unprofiled_steps_ns: tuple[int, ...] = (),
     unprofiled_steps_on_device: bool = False,
+    unprofiled_cpu_ns: int | None = None,
     step_call: str = "",
     debug_settings: tuple[str, ...] = (),
 ) -> Settings:
@@ -218,6 +219,7 @@ def settings_of_process(
         host=platform.node() if world_size > 1 else "",
         unprofiled_steps_ns=unprofiled_steps_ns,
         unprofiled_steps_on_device=unprofiled_steps_on_device,
+        unprofiled_cpu_ns=unprofiled_cpu_ns,
         step_call=step_call,
         debug_settings=debug_settings,
     )

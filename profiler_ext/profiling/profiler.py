@@ -420,7 +420,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         before = self._guard.run("steps", self._times_before) or StepTimes()
         slowing = self._guard.try_run(_SLOWING, process.debug_settings) or ()
         made = settings_of_process(
-            own, self.step_source, called, self._requested_options(), *before[:2], self.step_call,
+            own, self.step_source, called, self._requested_options(), *before[:3], self.step_call,
             slowing,
         )  # fmt: skip
         recorded = self._recorded_calls if any(each.calls for each in self._recorded_calls) else ()

@@ -22,6 +22,7 @@ class StepTimes(NamedTuple):
 
     took_ns: tuple[int, ...] = ()  # of the kind that most steps are of
     on_device: bool = False  # by the device's clock
+    cpu_ns: int | None = None  # of the shortest of that kind by the program's clock, if not by both
     calls: tuple[StepCalls, ...] = ()  # of each kind, those with tokens
 
 
@@ -82,7 +83,9 @@ class UnrecordedSteps:
             for step, step_ns in _last(own, on_device)
             if step.calls
         ]
-        return StepTimes(tuple(took_ns), on_device, tuple(calls))
+        own_ns = (each.ended.time_ns - each.begun.time_ns for each in most)
+        cpu_ns = min(own_ns, default=None) if on_device else None
+        return StepTimes(tuple(took_ns), on_device, cpu_ns, tuple(calls))
 
 
 class _TimedStep(NamedTuple):

@@ -107,7 +107,8 @@ def inconsistency_of_provenance(record: Provenance) -> str | None:
 def _of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> Iterator[str]:
     if not 0 <= settings.rank < _MAX_RANK or not 0 < settings.world_size < _MAX_RANK:
         yield f"rank {settings.rank} of {settings.world_size}, expected one of a number of ranks"
-    if any(not 0 <= each < _MAX_NS for each in settings.unprofiled_steps_ns):
+    before_ns = (*settings.unprofiled_steps_ns, settings.unprofiled_cpu_ns or 0)
+    if any(not 0 <= each < _MAX_NS for each in before_ns):
         yield "a step before the recording of less than no time, or of over a century"
     if settings.first_step_ns is not None and not abs(settings.first_step_ns) < _MAX_NS:
         yield "a first step that began over a century away"

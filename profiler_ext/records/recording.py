@@ -353,6 +353,9 @@ class Settings:
     unprofiled_steps_ns: tuple[int, ...] = ()
     # They are times between events on the device's stream; else the program's own
     unprofiled_steps_on_device: bool = False
+    # The shortest step before the recording by the program's own clock: the CPU's work, where the
+    # program runs ahead of a device; ``None`` where it was not taken
+    unprofiled_cpu_ns: int | None = None
     # Begin of the first step on the devices, of a step cut out of a recording: what it waited for
     # is not in the trace
     first_step_ns: int | None = None

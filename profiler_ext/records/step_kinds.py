@@ -166,7 +166,9 @@ def _of_steps(analysis: Analysis, own: KindOfSteps) -> Analysis:
     numbers = {each.number for each in own.steps}
     launches, idle, recording = analysis.launches, analysis.idle, analysis.recording
     outside = ~np.isin(launches.step.filled(-1), [*numbers])
-    settings = replace(recording.settings, unprofiled_steps_ns=own.unprofiled_ns)
+    settings = replace(
+        recording.settings, unprofiled_steps_ns=own.unprofiled_ns, unprofiled_cpu_ns=None
+    )
     return replace(
         analysis,
         recording=replace(recording, settings=settings),

@@ -330,6 +330,7 @@ class _RunProfiler(profile):
                 recording.settings,
                 unprofiled_steps_ns=times.took_ns,
                 unprofiled_steps_on_device=times.on_device,
+                unprofiled_cpu_ns=times.cpu_ns,
                 step_calls=(*times.calls, *recorded),
             )
             early.recording = replace(recording, settings=settings)

@@ -2,8 +2,8 @@
 
 An op is needed where what it returns is written to memory that the step did not make, leaves the
 device, is read by an op that is needed, or by none such and is alive after the step's last op, as
-what a step returns is. Of a result of which only views are read, or rows by their number, so much is needed; an op
-on each element needs as much of what it is given as of what it returns.
+what a step returns is. Of a result of which only views are read, or rows by their number, so much
+is needed; an op on each element needs as much of what it is given as of what it returns.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import torch.profiler
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from profiler_ext import cli
-from profiler_ext.findings.critical_path import MIN_UNPROFILED_STEPS
+from profiler_ext.findings.unprofiled_step import MIN_UNPROFILED_STEPS
 from profiler_ext.sessions.session import FILE_NAME, load
 from tests.end_to_end.script_runs import HEAD, Run, exits, messages, out, refused, run, steps
 from tests.watched import needs_lines

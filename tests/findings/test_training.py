@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from profiler_ext.findings.critical_path import Replay, Training
+from profiler_ext.findings.critical_path import Replay
 from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.unprofiled_step import Training
+from profiler_ext.records.analysis import Analysis
 from tests.findings.stepping import US, Script, trained
 
 
@@ -22,6 +25,13 @@ def steps(kernel_us: int, *, waits: bool = False) -> Script:
             script.wait("aten::_local_scalar_dense")
         script.end_step()
     return script
+
+
+def with_settings(analysis: Analysis, **settings: Any) -> Analysis:
+    recording = analysis.recording
+    return replace(
+        analysis, recording=replace(recording, settings=replace(recording.settings, **settings))
+    )
 
 
 def training(script: Script, *before_us: int) -> Training:
@@ -39,9 +49,21 @@ def test_a_device_that_is_busy_all_the_while_sets_the_pace_of_all_launches() -> 
     assert not Facts(trained(analysis)).pace.is_critical.any()
     facts = Facts(analysis)
     assert facts.training == Training(
-        True, True, 2.0, 905 * US, 905 * US, facts.step_ns - 905 * US, 500 * US
+        True, False, True, 2.0, 905 * US, 905 * US, facts.step_ns - 905 * US, 500 * US
     )
     assert facts.pace.is_critical.all()
+
+
+def test_a_step_in_which_the_program_ran_ahead_tells_the_work_of_the_cpu() -> None:
+    """Where the device sets the pace, by the program's own clock of the steps before."""
+    analysis = trained(steps(9).analysis(), 905 * US, 900 * US, 905 * US, on_device=True)
+    known, ahead, late = (
+        Facts(with_settings(analysis, unprofiled_cpu_ns=each)).training
+        for each in (None, 700 * US, 890 * US)
+    )
+    assert (ahead.is_cpu_known, ahead.cpu_ns) == (True, pytest.approx(700 * US, rel=1e-3))
+    assert ahead.slowdown == pytest.approx(1_000 / 700, rel=1e-3)
+    assert known == late and not known.is_cpu_known
 
 
 def test_a_program_that_runs_ahead_of_the_device_is_at_a_step_for_less_than_it_takes() -> None:

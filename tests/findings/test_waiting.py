@@ -424,6 +424,21 @@ def test_memory_that_is_taken_while_the_device_is_busy_costs_the_lead_of_the_cpu
     assert found.est_saving_ns == pytest.approx(3.4 * MS, rel=0.02)
 
 
+def test_freeing_waits_for_the_device_and_costs_the_lead_of_the_cpu() -> None:
+    """A step takes 6 ms of work, 1 ms to free and 2.76 ms to launch; without it 6.5 ms of work."""
+    script = Script()
+    for _ in range(4):
+        for _ in range(20):
+            script.launch("vectorized_elementwise_kernel", 300 * US)
+        script.work("cudaFree", script.free_ns + MS - script.now_ns, "cuda_runtime")
+        for _ in range(100):
+            script.launch("vectorized_elementwise_kernel", 5 * US, cost_ns=40 * US)
+        script.end_step()
+    found = only(allocating.RULE, script.analysis())
+    assert found.est_saving_ns == pytest.approx((6 + 1 + 4 / 1.45 - 6.5) * MS, rel=0.1)
+    assert is_silent(synchronisation.RULE, script.analysis())
+
+
 def test_what_a_program_does_as_it_starts_is_not_reported_of_each_step() -> None:
     waits = "the device waits while memory is taken from the driver, "
     assert only(allocating.RULE, taking("cudaMalloc")).summary == f"{waits}in each step"

@@ -14,7 +14,7 @@ import torch
 import profiler_ext
 from profiler_ext.errors import CaptureWarning, OutputError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME
-from profiler_ext.findings.critical_path import MIN_UNPROFILED_STEPS
+from profiler_ext.findings.unprofiled_step import MIN_UNPROFILED_STEPS
 from profiler_ext.integrations.training import TrainingProfile
 from profiler_ext.profiling.profiler import profile
 from profiler_ext.torch_compat.profilers import USE

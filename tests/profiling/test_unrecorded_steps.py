@@ -51,11 +51,13 @@ def test_on_a_device_the_time_between_its_marks_counts(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         unrecorded_steps, "elapsed_ns", lambda begin, end: None if end == 250 else end - begin
     )
+    clock = iter([1, 10, 10, 14, 14, 30, 30, 90])
+    monkeypatch.setattr(unrecorded_steps, "perf_counter_ns", lambda: next(clock))
     steps = UnrecordedSteps(lambda: False)
     for _ in range(4):  # one while a stream was captured; the device is not through with the last
         steps.begin()
         steps.end()
-    assert steps.times == ((30, 40), True, ())
+    assert steps.times == ((30, 40), True, 4, ())
 
 
 def test_steps_of_several_kinds_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +69,7 @@ def test_steps_of_several_kinds_are_timed_apart(monkeypatch: pytest.MonkeyPatch)
     for length in (64, 1, 1, 1, 1):
         steps.begin()
         steps.end((StepCall("the module `M`", 2, length),))
-    took_ns, _, calls = steps.times
+    took_ns, _, _, calls = steps.times
     assert took_ns == (2, 3, 4)
     assert [(each.calls[0].length, each.unprofiled_ns) for each in calls] == [
         *((64, 50), (1, 2), (1, 3), (1, 4)),
