@@ -68,8 +68,8 @@ RULE = rule.Rule(
     remedy="Do not empty the cache in the loop; pad to few sizes; "
     "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` lets blocks grow.",
     saving="Idle time of the usual step in which the CPU allocated or freed memory; or, if that is "
-    "more, how much shorter the step would be in a replay without these calls: freeing waits for the "
-    "device, and both use up the CPU's lead.",
+    "more, how much shorter the step would be in a replay without these calls: freeing waits for "
+    "the device, and both use up the CPU's lead.",
     not_on_cpu="the launches ran on the CPU, whose memory torch does not keep",
     judge=_judge,
 )
