@@ -17,9 +17,10 @@ from .seventh_catalogue import SEVENTH
 from .sixth_catalogue import SIXTH
 from .tenth_catalogue import TENTH
 from .third_catalogue import THIRD
+from .thirteenth_pages import PAGES
 from .twelfth_catalogue import TWELFTH
 
-__all__ = ["FIRST", "FLAWS", "NOT_JUDGED", "Flaw", "Source"]
+__all__ = ["FIRST", "FLAWS", "LATER", "NOT_JUDGED", "THIRTEENTH", "Flaw", "Source"]
 
 
 _TUTORIALS = "https://docs.pytorch.org/tutorials"
@@ -514,20 +515,13 @@ FIRST = {
 }
 """The flaws of the first collection."""
 
-FLAWS = (
-    FIRST
-    | SECOND
-    | THIRD
-    | FOURTH
-    | FIFTH
-    | SIXTH
-    | SEVENTH
-    | EIGHTH
-    | NINTH
-    | TENTH
-    | ELEVENTH
-    | TWELFTH
+THIRTEENTH = PAGES
+LATER = (
+    *(SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH),
+    THIRTEENTH,
 )
+"""The collections after the first, each made after the rules that it judges."""
+FLAWS = {name: flaw for each in (FIRST, *LATER) for name, flaw in each.items()}
 
 NOT_JUDGED = {
     "DDP without no_sync while gradients are accumulated": "several GPUs",

@@ -6,24 +6,13 @@ import json
 import random
 from pathlib import Path
 
-from .catalogue import FIRST
-from .eighth_catalogue import EIGHTH
-from .eleventh_catalogue import ELEVENTH
-from .fifth_catalogue import FIFTH
-from .fourth_catalogue import FOURTH
-from .ninth_catalogue import NINTH
-from .second_catalogue import SECOND
-from .seventh_catalogue import SEVENTH
-from .sixth_catalogue import SIXTH
-from .tenth_catalogue import TENTH
-from .third_catalogue import THIRD
-from .twelfth_catalogue import TWELFTH
+from .catalogue import FIRST, LATER
 
 __all__ = ["SETS", "SPLIT", "draw", "drawn", "read"]
 
 SPLIT = Path(__file__).with_name("split.json")
 SEED = 2026
-SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, 13)))
+SETS = ("developing", "held_out", *(f"held_out_{at}" for at in range(2, len(LATER) + 2)))
 
 
 def draw(names: list[str], seed: int) -> dict[str, list[str]]:
@@ -34,8 +23,7 @@ def draw(names: list[str], seed: int) -> dict[str, list[str]]:
 
 def drawn() -> dict[str, list[str]]:
     """The halves of the first collection, and all of the others."""
-    sets = (SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH)
-    later = {f"held_out_{at}": sorted(each) for at, each in enumerate(sets, 2)}
+    later = {f"held_out_{at}": sorted(each) for at, each in enumerate(LATER, 2)}
     return draw(list(FIRST), SEED) | later
 
 
