@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -98,7 +99,7 @@ def ernie_trigonometry_twice(flawed: bool, sizes: Sizes) -> Step:
     @torch.inference_mode()
     def step() -> Tensor:
         latents = noise
-        for time, after in zip(times[:-1], times[1:], strict=True):
+        for time, after in pairwise(times.unbind()):
             latents = latents + (after - time) * model(latents, text, angles, time)
         return latents.float().square().mean()
 
@@ -164,7 +165,7 @@ def phi_tuning_empties_cache(flawed: bool, sizes: Sizes) -> Step:
         del logits
         if flawed and sizes.device != "cpu":
             torch.cuda.empty_cache()  # flaw: phi_tuning_empties_cache
-        loss.backward()
+        loss.backward()  # flaw: phi_tuning_empties_cache
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -327,6 +328,7 @@ class Cpm(nn.Module):
         """Scores of the token that follows the last one."""
         x = self.tokens(tokens) + self.places[start : start + tokens.shape[1]]
         for index, block in enumerate(self.blocks):
+            # flaw in the next line: cpm_generates_without_cache
             x = block(x, None if cache is None else cache[index], start)
         return self.head(self.norm(x[:, -1]))
 
@@ -415,7 +417,7 @@ class FluxTuning(nn.Module):
 
 
 def onetrainer_latent_statistics_on_host(flawed: bool, sizes: Sizes) -> Step:
-    width, heads, layers, tokens = sizes.of((1024, 16, 16, 768), (32, 2, 2, 8))
+    width, heads, layers, tokens = sizes.of((1024, 16, 16, 2048), (32, 2, 2, 8))
     norm = nn.BatchNorm1d(128, affine=False, device="cpu" if flawed else sizes.device)
     model = seeded(lambda: FluxTuning(width, heads, layers, norm), sizes)
     latents, noise = seeded(lambda: torch.randn(2, 2, tokens, 128), sizes)
@@ -423,7 +425,12 @@ def onetrainer_latent_statistics_on_host(flawed: bool, sizes: Sizes) -> Step:
     time = seeded(lambda: torch.rand(2, 1, 1), sizes)
     trained = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
-    lagging, shown = LaggingLoss(sizes.device), {"loss": 0.0}
+    shown = {"loss": 0.0}
+
+    def read_at_once(loss: Tensor) -> float:
+        return loss.item()  # flaw: onetrainer_latent_statistics_on_host
+
+    read = read_at_once if flawed else LaggingLoss(sizes.device).exchange
 
     def step() -> Tensor:
         with autocast(sizes):
@@ -432,10 +439,7 @@ def onetrainer_latent_statistics_on_host(flawed: bool, sizes: Sizes) -> Step:
         nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if flawed:
-            value = loss.detach().item()  # flaw: onetrainer_latent_statistics_on_host
-        else:
-            value = lagging.exchange(loss.detach())
+        value = read(loss.detach())  # flaw: onetrainer_latent_statistics_on_host
         shown["loss"] = 0.99 * shown["loss"] + 0.01 * value
         return loss.detach()
 

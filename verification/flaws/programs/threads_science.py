@@ -267,9 +267,8 @@ class Merging(nn.Module):
             left, right = nodes.unflatten(1, (-1, 2)).unbind(2)
             if self.is_flawed:
                 pairs = zip(left.unbind(1), right.unbind(1), strict=True)
-                nodes = torch.stack(
-                    [self.merged(a, b) for a, b in pairs], 1
-                )  # flaw: lcm_merges_by_pair
+                # flaw in the next line: lcm_merges_by_pair
+                nodes = torch.stack([self.merged(a, b) for a, b in pairs], 1)
             else:
                 nodes = self.merged(left, right)
         return nodes[:, 0]
@@ -344,7 +343,7 @@ def furthest_by_loop(xyz: Tensor, chosen: int) -> Tensor:
     nearest = torch.full(xyz.shape[:2], 1e10, device=xyz.device)
     out = torch.zeros(len(xyz), chosen, dtype=torch.int64, device=xyz.device)
     far = out[:, 0]
-    for index in range(chosen):
+    for index in range(chosen):  # flaw: pointnet_furthest_point_loop
         out[:, index] = far  # flaw: pointnet_furthest_point_loop
         # flaw in the next line: pointnet_furthest_point_loop
         distance = ((xyz - xyz[clouds, far].unsqueeze(1)) ** 2).sum(-1)

@@ -114,9 +114,8 @@ def hifigan_without_autocast(flawed: bool, sizes: Sizes) -> Step:
         with mixed():
             made = model(mel)  # flaw: hifigan_without_autocast
             both = torch.cat([wave, made.detach().float()])
-            halves = [
-                judge(both)[-1].chunk(2) for judge in judges
-            ]  # flaw: hifigan_without_autocast
+            # flaw in the next line: hifigan_without_autocast
+            halves = [judge(both)[-1].chunk(2) for judge in judges]
             judged = sum(((1 - a) ** 2).mean() + (b**2).mean() for a, b in halves)
         of_judges.zero_grad(set_to_none=True)
         judged.backward()
@@ -211,7 +210,7 @@ def likelihood_of_cells(blank: Tensor, emit: Tensor) -> Tensor:
     previous: list[Tensor] = []
     for t in range(frames):
         row: list[Tensor] = []
-        for u in range(states):
+        for u in range(states):  # flaw: transducer_cell_by_cell
             arrivals = []
             if t > 0:
                 arrivals.append(previous[u] + blank[:, t - 1, u])  # flaw: transducer_cell_by_cell
@@ -281,7 +280,7 @@ def masked_along(features: Tensor, value: Any, limit: int, axis: int, chance: An
 
 
 def specaugment_mask_value_item(flawed: bool, sizes: Sizes) -> Step:
-    mels, frames, batch = 80, sizes.of(800, 32), sizes.of(24, 2)
+    mels, frames, batch = 80, sizes.of(800, 32), sizes.of(64, 2)
     senones = sizes.of(4000, 16)
     model = seeded(lambda: Acoustic(mels, sizes.of(512, 32), sizes.of(12, 1), senones), sizes)
     features = seeded(lambda: torch.randn(batch, mels, frames), sizes)

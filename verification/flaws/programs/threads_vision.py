@@ -79,32 +79,38 @@ def anchors_of(size: int, shapes: int) -> Tensor:
 def overlap(anchors: Tensor, boxes: Tensor) -> Tensor:
     """Intersection over union of (..., boxes, 4) with all anchors."""
     boxes = boxes.unsqueeze(-2)
-    low = torch.maximum(anchors[:, :2], boxes[..., :2])
-    high = torch.minimum(anchors[:, 2:], boxes[..., 2:])
-    common = (high - low).clamp(min=0).prod(-1)
+    low = torch.maximum(anchors[:, :2], boxes[..., :2])  # flaw: efficientdet_assigns_by_image
+    high = torch.minimum(anchors[:, 2:], boxes[..., 2:])  # flaw: efficientdet_assigns_by_image
+    common = (high - low).clamp(min=0).prod(-1)  # flaw: efficientdet_assigns_by_image
+    # flaw in the next line: efficientdet_assigns_by_image
     areas = [(each[..., 2:] - each[..., :2]).prod(-1) for each in (anchors, boxes)]
-    return common / (areas[0] + areas[1] - common)
+    return common / (areas[0] + areas[1] - common)  # flaw: efficientdet_assigns_by_image
 
 
 def encoded(boxes: Tensor, anchors: Tensor) -> Tensor:
     """Boxes as they lie in their anchors."""
-    size = anchors[:, 2:] - anchors[:, :2]
+    size = anchors[:, 2:] - anchors[:, :2]  # flaw: efficientdet_assigns_by_image
+    # flaw in the next line: efficientdet_assigns_by_image
     shift = (boxes[..., :2] + boxes[..., 2:] - anchors[:, :2] - anchors[:, 2:]) / 2 / size
+    # flaw in the next line: efficientdet_assigns_by_image
     scale = ((boxes[..., 2:] - boxes[..., :2]) / size).log()
-    return torch.cat([shift, scale], -1)
+    return torch.cat([shift, scale], -1)  # flaw: efficientdet_assigns_by_image
 
 
 def assigned(anchors: Tensor, boxes: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Of each anchor the class, or -1, and the box that it has to give."""
-    value, match = overlap(anchors, boxes).max(-2)
+    value, match = overlap(anchors, boxes).max(-2)  # flaw: efficientdet_assigns_by_image
+    # flaw in the next line: efficientdet_assigns_by_image
     label = torch.where(value >= 0.5, labels.gather(-1, match), -1)
+    # flaw in the next line: efficientdet_assigns_by_image
     own = boxes.gather(-2, match.unsqueeze(-1).expand(*match.shape, 4))
-    return label, encoded(own, anchors)
+    return label, encoded(own, anchors)  # flaw: efficientdet_assigns_by_image
 
 
 def by_image(anchors: Tensor, boxes: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The same for each image, and each level of it, by itself."""
     all_labels, all_targets = [], []
+    # flaw in the next line: efficientdet_assigns_by_image
     for own_boxes, own_labels in zip(boxes, labels, strict=True):
         pieces = [
             assigned(level, own_boxes, own_labels)  # flaw: efficientdet_assigns_by_image
@@ -269,7 +275,7 @@ def rfdetr_foreign_costs_copied(flawed: bool, sizes: Sizes) -> Step:
 
 
 def lane_graph_costs_to_host(flawed: bool, sizes: Sizes) -> Step:
-    batch, count, queries, points = sizes.of(8, 2), sizes.of(15, 3), sizes.of(100, 6), 6
+    batch, count, queries, points = sizes.of(32, 2), sizes.of(15, 3), sizes.of(100, 6), 6
     model = seeded(
         lambda: QueryDetector(sizes.of(256, 16), sizes.of((4, 6), (1, 2)), queries, points), sizes
     )
@@ -389,15 +395,19 @@ def endless(loader: DataLoader[tuple[Tensor, Tensor]]) -> Callable[[], tuple[Ten
     return iter(loader).__next__
 
 
-def yolov4_loader_without_workers(flawed: bool, sizes: Sizes) -> Step:
-    width, size = sizes.of(32, 4), sizes.of(416, 64)
-    steps = [convolution(3, width)]
+def darknet(width: int) -> nn.Sequential:
+    """A plain backbone and the outputs of each cell: an object, and its box."""
+    steps: list[nn.Module] = [convolution(3, width)]
     for level in range(5):
         into = width << level
         steps += [convolution(into, 2 * into, 3, 2), convolution(2 * into, into, 1)]
-        steps += [convolution(into, 2 * into)]
-    model = seeded(lambda: nn.Sequential(*steps, nn.Conv2d(32 * width, 5, 1)), sizes)
-    model = model.to(sizes.device)
+        steps.append(convolution(into, 2 * into))
+    return nn.Sequential(*steps, nn.Conv2d(32 * width, 5, 1))
+
+
+def yolov4_loader_without_workers(flawed: bool, sizes: Sizes) -> Step:
+    size = sizes.of(416, 64)
+    model = seeded(lambda: darknet(sizes.of(32, 4)), sizes)
     loader = DataLoader(  # flaw: yolov4_loader_without_workers
         Pictures(size, sizes.of(512, 80)),
         batch_size=sizes.of(8, 2),
