@@ -18,6 +18,7 @@ from .sixth_catalogue import SIXTH
 from .tenth_catalogue import TENTH
 from .third_catalogue import THIRD
 from .thirteenth_pages import PAGES
+from .thirteenth_threads import THREADS
 from .twelfth_catalogue import TWELFTH
 
 __all__ = ["FIRST", "FLAWS", "LATER", "NOT_JUDGED", "THIRTEENTH", "Flaw", "Source"]
@@ -515,7 +516,7 @@ FIRST = {
 }
 """The flaws of the first collection."""
 
-THIRTEENTH = PAGES
+THIRTEENTH = PAGES | THREADS
 LATER = (
     *(SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH),
     THIRTEENTH,
