@@ -34,6 +34,10 @@ def outlier_indices_of_equal_sizes(
     odd = [inner[at] for at in outlier_indices([times[at] for at in inner], beyond)]
     if not odd or len(odd) > max(1, len(inner) // _ONE_IN):
         return []
-    others = [times[at] for at in inner if at not in odd]
-    usual = median(others)
-    return odd if all(abs(time - usual) <= _EQUAL * usual for time in others) else []
+    return odd if are_equal([times[at] for at in inner if at not in odd]) else []
+
+
+def are_equal(times: Sequence[float]) -> bool:
+    """Tell whether all are within a tenth of their median."""
+    usual = median(times)
+    return all(abs(time - usual) <= _EQUAL * usual for time in times)

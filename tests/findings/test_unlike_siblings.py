@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from profiler_ext.findings.rules import unlike_siblings
 from profiler_ext.records.analysis import Analysis, Communication
-from tests.findings.stepping import US, Script, is_silent, only, placed
+from tests.findings.stepping import US, Script, is_silent, judged, only, placed
 from tests.handmade import interned, ints, masked
 
 
@@ -26,6 +26,14 @@ def test_one_layer_that_takes_twice_as_long_stands_out() -> None:
     found = only(unlike_siblings.RULE, layers(100, 101, 99, 250, 100))
     assert (found.location.module, found.est_saving_ns) == ("blocks.3", 150 * US)
     assert [each.value for each in found.evidence] == [250 * US, 100 * US, 5]
+
+
+def test_three_layers_that_take_the_same_are_of_another_kind() -> None:
+    """Every third layer of an image encoder attends to all positions, the others to windows."""
+    rule = unlike_siblings.RULE
+    assert is_silent(rule, layers(100, 101, 420, 99, 100, 425, 100, 100, 415))
+    unequal = layers(100, 101, 420, 99, 100, 300, 100, 100, 415)
+    assert len(judged(rule, unequal).ranked) == 3
 
 
 def convolving(made: Analysis) -> Analysis:

@@ -15,6 +15,7 @@ from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Locati
 from profiler_ext.records import events, share_sums
 
 _BEYOND = 0.5
+_A_KIND = 3  # so many that take the same time are a kind of layer: some attend to all positions
 # The largest measured slowdown of a product on an H200 during a collective
 _COLLECTIVE_SLOWDOWN = 2
 _CONVOLVES = re.compile(r"\bconvolution|_convolution\b|conv\dd")
@@ -89,7 +90,9 @@ def _outliers(
 
 def _outlier_layers(siblings: _Siblings, times: Sequence[int]) -> list[int]:
     if not siblings.convolves:
-        return outliers.outlier_indices(times, _BEYOND)
+        odd = outliers.outlier_indices(times, _BEYOND)
+        is_kind = len(odd) >= _A_KIND and outliers.are_equal([times[at] for at in odd])
+        return [] if is_kind else odd
     ends = [at for at, layer in enumerate(siblings.places) if layer in siblings.ends]
     return outliers.outlier_indices_of_equal_sizes(times, _BEYOND, ends)
 
@@ -136,9 +139,10 @@ RULE = rule.Rule(
     title="A layer slower than its siblings",
     means="Of four or more numbered layers with the same modules in them (`layers.0`, `layers.1`, "
     "...) one takes at least half as long again as their median, and is an outlier of their "
-    "spread. In convolutional networks, sizes may change from layer to layer by design: such "
-    "layers are judged only if all but one, or one in six, take the same time within a tenth, and "
-    "the first and last layers never.",
+    "spread. Three or more that take the same time, within a tenth, are layers of another kind by "
+    "design, and not reported. In convolutional networks, sizes may change from layer to layer by "
+    "design: such layers are judged only if all but one, or one in six, take the same time within "
+    "a tenth, and the first and last layers never.",
     because="Equal layers take equal times. An outlier has another dtype, another layout, a hook, "
     "a badly chosen kernel, or more work than the others.",
     remedy="Compare its kernels with those of a sibling, line by line.",
