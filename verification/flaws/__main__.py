@@ -1,7 +1,7 @@
 """``python -m verification.flaws``: runs flaws on GPUs and judges what the findings say of them.
 
     python -m verification.flaws
-        [--set developing|held_out|held_out_2|...|held_out_13|all] [--tuned]
+        [--set developing|held_out|held_out_2|...|held_out_14|all] [--tuned]
         [--only NAME ...] [--parallel GPUS] [--ahead PROCESSES] [--again] [--tiny] [--out DIR]
 
 Each flaw runs in a process of its own. Its flawed and its remedied step are timed in turn without a

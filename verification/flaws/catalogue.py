@@ -10,6 +10,7 @@ from .eighth_catalogue import EIGHTH
 from .eleventh_catalogue import ELEVENTH
 from .fifth_catalogue import FIFTH
 from .flaw import GITHUB, TORCH_DOCS, Flaw, Source, thread
+from .fourteenth_threads import FOURTEENTH
 from .fourth_catalogue import FOURTH
 from .ninth_catalogue import NINTH
 from .second_catalogue import SECOND
@@ -21,7 +22,7 @@ from .thirteenth_pages import PAGES
 from .thirteenth_threads import THREADS
 from .twelfth_catalogue import TWELFTH
 
-__all__ = ["FIRST", "FLAWS", "LATER", "NOT_JUDGED", "THIRTEENTH", "Flaw", "Source"]
+__all__ = ["FIRST", "FLAWS", "LATER", "NOT_JUDGED", "Flaw", "Source"]
 
 
 _TUTORIALS = "https://docs.pytorch.org/tutorials"
@@ -519,7 +520,7 @@ FIRST = {
 THIRTEENTH = PAGES | THREADS
 LATER = (
     *(SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH),
-    THIRTEENTH,
+    *(THIRTEENTH, FOURTEENTH),
 )
 """The collections after the first, each made after the rules that it judges."""
 FLAWS = {name: flaw for each in (FIRST, *LATER) for name, flaw in each.items()}
