@@ -114,11 +114,11 @@ For example, a ConvNeXt-T on an H200 with one block left in float32: `unlike_sib
   device. Where the CPU is behind with its launches, the device would only wait longer, so no rule
   about kernels claims such time. Where a device is busy for nine tenths of a step or more, a
   finding claims no more than until the step takes as long as the CPU needs for all other launches.
-  What the CPU needs is the shortest of the steps before the recording by the program's own clock,
-  if that is shorter than the device's step, so that the program ran ahead. Else it is taken to be
-  2.25 times as fast without recording, the median of 13 steps that tell (the middle half: 1.9 to
-  2.7), or faster if the session shows that. Where the CPU waits for room in a stream's queue of
-  some 1,000 launches, it does not work.
+  What the CPU needs is known where the program ran ahead of the device in steps before the
+  recording, and waits for nothing: by its own clock. Else it is taken to be 2.25 times as fast
+  without recording, the median of 13 steps that tell (the middle half: 1.9 to 2.7), or faster if
+  the session shows that. Where the CPU waits for room in a stream's queue of some 1,000 launches,
+  it does not work.
 - **Step time without profiling**: profiling slows the CPU, by 1.1 to 2.0 times in our
   measurements, so a device may wait for the CPU only while it is being profiled. The session
   keeps how long each of the last steps before the recording took on the device, with no profiler

@@ -2,8 +2,7 @@
 
 A recording slows the CPU, 1.1 to 2.0 times as measured. Steps before it, without a profiler, give
 the real step time; without these it is estimated by a replay with a faster CPU. Where a device sets
-the pace, the shortest step by the program's own clock, in which the program ran ahead, gives the
-CPU's work.
+the pace, and the CPU waits for nothing, steps in which the program ran ahead give the CPU's work.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ MAX_SLOWDOWN: Final = 3.0
 _ALIKE: Final = 1.01  # replays of one step
 _NEAR = 1.05  # steps differ from each other by as much
 FILLED: Final = 0.9  # of a step; a device that is busy for more waits for the CPU now and then
-_AHEAD = 0.95  # of the device's step: in a shorter one the program had not to wait for room
 _OUTLIER_RATIO = 2  # a step above this multiple of the median is an outlier
 
 
@@ -84,9 +82,8 @@ def unprofiled_step(
     if recorded.busy_ns >= FILLED * step_ns:  # which only shows that the CPU is fast enough
         slowdown = max(slowdown or SLOWDOWN_IF_FILLED, SLOWDOWN_IF_FILLED)
         before_ns = settings.unprofiled_cpu_ns
-        is_cpu_known = before_ns is not None and before_ns < _AHEAD * step_ns
-        if replay is not None and before_ns is not None and is_cpu_known:
-            slowdown = replay.slowdown_of_work(before_ns)
+        if replay is not None and before_ns is not None and not len(replay.waits.start_ns):
+            slowdown, is_cpu_known = replay.slowdown_of_work(before_ns), True
     if replay is not None and slowdown is not None:
         cpu_ns = replay.worked_ns(slowdown)
     return Training(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from statistics import median_low
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from profiler_ext.torch_compat.profilers import USE
 
 _MAX_STEPS = 50
 _MIN_STEPS = 3  # for a median
+_AHEAD = 0.95  # of the device's step, at most: then the launches have room in its queue
 
 
 class StepTimes(NamedTuple):
@@ -22,7 +24,7 @@ class StepTimes(NamedTuple):
 
     took_ns: tuple[int, ...] = ()  # of the kind that most steps are of
     on_device: bool = False  # by the device's clock
-    cpu_ns: int | None = None  # of the shortest of that kind by the program's clock, if not by both
+    cpu_ns: int | None = None  # by the program's clock, of those in which it ran ahead of a device
     calls: tuple[StepCalls, ...] = ()  # of each kind, those with tokens
 
 
@@ -83,8 +85,7 @@ class UnrecordedSteps:
             for step, step_ns in _last(own, on_device)
             if step.calls
         ]
-        own_ns = (each.ended.time_ns - each.begun.time_ns for each in most)
-        cpu_ns = min(own_ns, default=None) if on_device else None
+        cpu_ns = _ahead_ns(most, median_low(took_ns)) if on_device and took_ns else None
         return StepTimes(tuple(took_ns), on_device, cpu_ns, tuple(calls))
 
 
@@ -96,6 +97,13 @@ class _TimedStep(NamedTuple):
     @property
     def on_device(self) -> bool:
         return None not in (self.begun.device, self.ended.device)
+
+
+def _ahead_ns(steps: Iterable[_TimedStep], device_ns: int) -> int | None:
+    """Return the usual time of the program in the steps in which it had not to wait for room."""
+    own_ns = [each.ended.time_ns - each.begun.time_ns for each in steps]
+    ahead_ns = [each for each in own_ns if each < _AHEAD * device_ns]
+    return median_low(ahead_ns) if ahead_ns else None
 
 
 def _last(steps: Iterable[_TimedStep], on_device: bool) -> list[tuple[_TimedStep, int]]:

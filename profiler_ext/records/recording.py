@@ -353,8 +353,8 @@ class Settings:
     unprofiled_steps_ns: tuple[int, ...] = ()
     # They are times between events on the device's stream; else the program's own
     unprofiled_steps_on_device: bool = False
-    # The shortest step before the recording by the program's own clock: the CPU's work, where the
-    # program runs ahead of a device; ``None`` where it was not taken
+    # The usual time, by the program's own clock, of the steps before the recording in which it ran
+    # ahead of the device: the CPU's work, if it waits for nothing; ``None`` where there were none
     unprofiled_cpu_ns: int | None = None
     # Begin of the first step on the devices, of a step cut out of a recording: what it waited for
     # is not in the trace

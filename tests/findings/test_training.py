@@ -57,13 +57,14 @@ def test_a_device_that_is_busy_all_the_while_sets_the_pace_of_all_launches() -> 
 def test_a_step_in_which_the_program_ran_ahead_tells_the_work_of_the_cpu() -> None:
     """Where the device sets the pace, by the program's own clock of the steps before."""
     analysis = trained(steps(9).analysis(), 905 * US, 900 * US, 905 * US, on_device=True)
-    known, ahead, late = (
-        Facts(with_settings(analysis, unprofiled_cpu_ns=each)).training
-        for each in (None, 700 * US, 890 * US)
+    unknown, ahead = (
+        Facts(with_settings(analysis, unprofiled_cpu_ns=each)).training for each in (None, 700 * US)
     )
     assert (ahead.is_cpu_known, ahead.cpu_ns) == (True, pytest.approx(700 * US, rel=1e-3))
     assert ahead.slowdown == pytest.approx(1_000 / 700, rel=1e-3)
-    assert known == late and not known.is_cpu_known
+    assert not unknown.is_cpu_known
+    reading = trained(steps(9, waits=True).analysis(), 905 * US, 900 * US, 905 * US, on_device=True)
+    assert not Facts(with_settings(reading, unprofiled_cpu_ns=700 * US)).training.is_cpu_known
 
 
 def test_a_program_that_runs_ahead_of_the_device_is_at_a_step_for_less_than_it_takes() -> None:
