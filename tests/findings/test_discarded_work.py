@@ -496,10 +496,12 @@ def test_windows_that_a_program_unfolds_itself_and_cudnn_are_none():
     assert is_silent(native_convolution.RULE, depthwise(CONVOLVES))
 
 
-def taught(products: int, trained: str = "student") -> Analysis:
+def taught(products: int, trained: str = "student", average: str = "") -> Analysis:
     """Steps of a teacher, which only runs, and a student."""
     script = Script()
     for _ in range(3):
+        for _ in range(products * bool(average)):
+            script.launch("vectorized_elementwise_kernel", 5 * US, op="aten::lerp_")
         for _ in range(products):
             script.launch(GEMM, 100 * US, op="aten::mm")
         script.launch(GEMM, 300 * US, op="aten::addmm")
@@ -509,11 +511,13 @@ def taught(products: int, trained: str = "student") -> Analysis:
     stack = (Frame("/train.py", 9, "step", "wanted = teacher(x)"),)
     analysis = placed(
         script.analysis(),
+        lerp_=at(2, code=average),
         mm=at(3, module="teacher.0", stack=stack),
         addmm=at(4, module="student"),
         mm_backward=at(4, "mm", Phase.BACKWARD, module=trained),
     )
-    phases = interned((["forward"] * (products + 1) + ["backward"]) * 3)
+    moves = ["other"] * (products * bool(average))
+    phases = interned((moves + ["forward"] * (products + 1) + ["backward"]) * 3)
     return replace(analysis, launches=replace(analysis.launches, phase=phases))
 
 
@@ -523,6 +527,12 @@ def test_a_network_without_a_backward_is_named_where_it_is_called():
     assert [each.value for each in found.evidence] == [6, 600 * US]
     assert found.est_saving_ns == 600 * US
     assert (found.saving_per, found.confidence) == (SavingPer.STEP, Confidence.UPPER_BOUND)
+
+
+def test_a_network_that_follows_the_trained_one_has_to_run():
+    moved = taught(6, average="kept.lerp_(weight, 0.01)")
+    assert is_silent(frozen_network.RULE, moved)
+    assert not is_silent(frozen_network.RULE, taught(6, average="x.add_(y)"))
 
 
 def test_a_layer_without_a_backward_is_no_network_but_a_head_that_no_loss_reads():

@@ -20,6 +20,10 @@ _PRODUCES = re.compile(r"\b(?:add|b|badd)?b?mm\b|convolution$")
 _ADDS = "aten::add_"
 _MULTIPLIES = ("aten::mm", "aten::bmm")
 _OF_WEIGHT = re.compile(r"wgrad")  # cuDNN's names
+# Ops that move weights after others, in place, of one tensor or of a list; as text names them
+_MOVES = re.compile(r"^aten::(?:_foreach_)?(?:lerp|mul|add|copy)_?$")
+_AVERAGES = re.compile(r"lerp|\bema|ema\b|momentum|decay|polyak|\btau\b|\.data\b.*\*.*\.data\b")
+_OF_LISTS = "aten::_foreach_"
 _BACKWARD = (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION, Phase.RECOMPUTE)
 _BEHIND = (Phase.BACKWARD, Phase.RECOMPUTE)
 _MIN_FRACTION = 0.05
@@ -42,7 +46,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _without_backward(facts: Facts) -> Iterable[Candidate]:
     own = _frozen(facts)
-    if not len(own):
+    if not len(own) or _follows_trained(facts, own):
         return ()
     trained = np.flatnonzero(facts.in_steps(facts.launches.phase.where(*_BEHIND)))
     shared = shared_line(facts, own, trained)
@@ -66,6 +70,20 @@ def _without_backward(facts: Facts) -> Iterable[Candidate]:
             launches=called,
         ),
     )
+
+
+def _follows_trained(facts: Facts, own: Ints) -> bool:
+    """Tell whether a step moves as many weights after trained ones as its frozen products have.
+
+    A momentum encoder, or the teacher of itself, is another network in the next step.
+    """
+    is_kept = ~facts.launches.phase.where(Phase.OPTIMIZER, *_BACKWARD)
+    is_moved = facts.of_op(lambda op: _MOVES.match(op) is not None)
+    is_moved &= facts.mainly(lambda place: _AVERAGES.search(place.code or "") is not None)
+    moved = np.flatnonzero(facts.in_steps(is_kept & is_moved))
+    of_lists = moved[facts.of_op(lambda op: op.startswith(_OF_LISTS))[moved]]
+    products = facts.launches_per_step(own[facts.of_op(_is_product)[own]])
+    return bool(len(of_lists)) or facts.launches_per_step(moved) >= max(products, 1)
 
 
 def _called_at(facts: Facts, line: Location) -> Ints:
@@ -233,8 +251,9 @@ RULE = Rule(
     remedy="Compute its outputs once for each sample and store them, if inputs repeat without "
     "random augmentation. Else run it in a compiled graph, in bfloat16 and `torch.inference_mode`, "
     "or for a larger batch at once. Networks that follow the trained one (target networks) have "
-    "to run. `requires_grad_(False)` of a network without an optimizer leaves out its backward, "
-    "or the gradients of its weights where what is trained comes before it.",
+    "to run; where the step averages weights they are not reported. `requires_grad_(False)` of a "
+    "network without an optimizer leaves out its backward, or the gradients of its weights where "
+    "what is trained comes before it.",
     saving="How much shorter the step would be in a replay without the backward of a network that "
     "has one, or without the gradients of its weights. Else without all that the line launches "
     "which calls the network and nothing that is trained: an upper bound, because a recording does "
