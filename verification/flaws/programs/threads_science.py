@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-import triton
-import triton.language as tl
 from torch import Tensor, nn
 
 from .program import Sizes, Step, fused_adamw, seeded, training
@@ -308,35 +306,6 @@ def lcm_merges_by_pair(flawed: bool, sizes: Sizes) -> Step:
     return Step(training(loss_of, fused_adamw(model), sizes, is_mixed=False))
 
 
-@triton.jit
-def furthest_kernel(xyz, out, points, chosen, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One cloud per program: its points stay in registers."""
-    cloud = tl.program_id(0)
-    place = tl.arange(0, block)
-    inside = place < points
-    base = xyz + cloud * points * 3
-    x = tl.load(base + place * 3, mask=inside, other=0.0)
-    y = tl.load(base + place * 3 + 1, mask=inside, other=0.0)
-    z = tl.load(base + place * 3 + 2, mask=inside, other=0.0)
-    nearest = tl.where(inside, 1e10, -1.0)
-    far = cloud * 0
-    for index in range(chosen):
-        tl.store(out + cloud * chosen + index, far.to(tl.int64))
-        a = x - tl.load(base + far * 3)
-        b = y - tl.load(base + far * 3 + 1)
-        c = z - tl.load(base + far * 3 + 2)
-        nearest = tl.minimum(nearest, a * a + b * b + c * c)
-        far = tl.argmax(nearest, 0).to(tl.int32)
-
-
-def furthest_in_one(xyz: Tensor, chosen: int) -> Tensor:
-    """Points of (clouds, points, 3) that lie far from each other, by one kernel."""
-    out = torch.empty(xyz.shape[0], chosen, dtype=torch.int64, device=xyz.device)
-    block = triton.next_power_of_2(xyz.shape[1])
-    furthest_kernel[(xyz.shape[0],)](xyz.contiguous(), out, xyz.shape[1], chosen, block)
-    return out
-
-
 def furthest_by_loop(xyz: Tensor, chosen: int) -> Tensor:
     """The same in a loop of operations."""
     clouds = torch.arange(len(xyz), device=xyz.device)
@@ -396,7 +365,11 @@ class PointNet(nn.Module):
 
 def pointnet_furthest_point_loop(flawed: bool, sizes: Sizes) -> Step:
     clouds, points = sizes.of(32, 2), sizes.of(2048, 32)
-    sample = furthest_by_loop if flawed or sizes.device == "cpu" else furthest_in_one
+    sample = furthest_by_loop
+    if not flawed and sizes.device != "cpu":
+        from .furthest_points import furthest_in_one
+
+        sample = furthest_in_one
     model = seeded(lambda: PointNet(sizes.of(64, 4), sizes.of((512, 128), (8, 4)), sample), sizes)
     xyz, normals = seeded(lambda: torch.randn(2, clouds, points, 3), sizes)
     labels = seeded(lambda: torch.randint(0, 40, (clouds,)), sizes)
