@@ -1,4 +1,4 @@
-"""A kernel that seeks points which lie far from each other; it needs Triton, unlike the programs."""
+"""A kernel that seeks points which lie far from each other, for machines with Triton."""
 
 from __future__ import annotations
 
