@@ -470,7 +470,8 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
     ends_ns = launches.start_ns + launches.duration_ns
     begin_ns = np.append(events.start_ns[rows], start_ns[copies])
     over = np.append(events.end_of(rows), ends_ns[copies])
-    is_free = np.append(flag_rows(events.name, classify.is_free)[rows], copies < 0)
+    of_copies = np.zeros(len(copies), np.bool_)
+    is_free = np.append(flag_rows(events.name, classify.is_free)[rows], of_copies)
     order = _disjoint_spans(
         begin_ns, over, analysis.steps[0].cpu_start_ns, analysis.steps[-1].cpu_end_ns
     )

@@ -65,8 +65,7 @@ def unprofiled_step(
     recorded: ProfiledStep, steps_ns: tuple[int, ...], replay: Replay | None, settings: Settings
 ) -> Training:
     """Return the usual step without recording."""
-    # on_device: these are times of the device; those of the program count only where a faster CPU
-    # could reach them in the replay
+    # Times of the program count only where a faster CPU could reach them in the replay
     step_ns = median_low(steps_ns) if steps_ns else None
     slowdown = None if step_ns is None or replay is None else _slowed(replay, step_ns)
     is_on_device = settings.unprofiled_steps_on_device

@@ -19,7 +19,7 @@ _ALLOCATION = re.compile(
     r"_*(cu|cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister"
     r"|Mem(Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|HostAlloc))\w*"
 )
-_FREE = re.compile(r"_*(cu|cuda|hip)(Mem)?Free\w*")
+_FREE = re.compile(r"_*(cu|cuda|hip)(Mem)?Free(?!Async)\w*")
 _DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
 _HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
 _OF_SOME_HOST = re.compile(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiler_ext.findings import NOWHERE, Figure, FigureUnit
-from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings.facts import Facts, facts_of
 from profiler_ext.findings.groups import Kind
 from profiler_ext.findings.launch_groups import launch_groups
 from profiler_ext.findings.rules import (
@@ -437,6 +437,18 @@ def test_freeing_waits_for_the_device_and_costs_the_lead_of_the_cpu() -> None:
     found = only(allocating.RULE, script.analysis())
     assert found.est_saving_ns == pytest.approx((6 + 1 + 4 / 1.45 - 6.5) * MS, rel=0.1)
     assert is_silent(synchronisation.RULE, script.analysis())
+
+
+def test_freeing_in_the_order_of_a_stream_waits_for_nothing() -> None:
+    """An asynchronous allocator frees a tensor when the device has come to it."""
+    script = Script()
+    for _ in range(4):
+        for _ in range(20):
+            script.launch("vectorized_elementwise_kernel", 300 * US)
+        script.work("cudaFreeAsync", 5 * US, "cuda_runtime")
+        script.end_step()
+    replay = Facts(script.analysis()).replay
+    assert replay is not None and not len(replay.waits.start_ns)
 
 
 def test_what_a_program_does_as_it_starts_is_not_reported_of_each_step() -> None:
