@@ -59,16 +59,24 @@ def test_what_is_returned_is_read_though_an_op_read_it_before() -> None:
     assert unread(run, 2) == {}  # too small to be compared
 
 
-def test_what_is_alive_after_thousands_of_ops_is_read() -> None:
-    """Not after each op is it looked at which of many tensors are alive."""
-    x = torch.randn(8, 8)
+def test_a_result_that_is_dropped_is_unread_where_many_others_are_alive() -> None:
+    """Which of many tensors are alive is looked at every few ops, and at the end of a step."""
+    x = torch.randn(16, 16)
+
+    def dropped() -> None:
+        x.cos()
 
     def run() -> torch.Tensor:
         kept = [x + at for at in range(400)]
-        return torch.stack(kept).sum(0).sin()
+        dropped()
+        y = x
+        for _ in range(40):
+            y = y.sin()
+        return torch.stack([*kept, y])
 
-    assert unread(run, 1) == {"add": 0.0}
-    assert unread(run, 2)["sin"] == 0.0
+    values = compared(run)
+    parts = {each.op: each.unread_elements / each.elements for each in values.ops}
+    assert parts == {"aten::add": 0.0, "aten::cos": 1.0, "aten::sin": 0.0, "aten::stack": 0.0}
 
 
 @pytest.mark.parametrize("read", ["item", "to_parameter", "inplace", "to_numpy_of_copy"])
