@@ -12,7 +12,7 @@ finished all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from statistics import median_low
@@ -338,27 +338,11 @@ class Replay:
 
     def slowdown(self, step_ns: int, most: float) -> float | None:
         """Return the CPU's slowdown by recording: the least whose replay takes no longer."""
-        least, upper = 1.0, most
-        if self.step_ns(upper) > step_ns:
-            return None
-        for _ in range(_TRIES):
-            middle = (least + upper) / 2
-            if self.step_ns(middle) > step_ns:
-                least = middle
-            else:
-                upper = middle
-        return upper
+        return _least_slowdown(lambda slowdown: self.step_ns(slowdown) <= step_ns, most)
 
-    def slowdown_of_work(self, cpu_ns: int) -> float:
-        """Return the CPU's slowdown by recording that gives the working time without."""
-        least, upper = 1.0, MOST_SLOWDOWN
-        for _ in range(_TRIES):
-            middle = (least + upper) / 2
-            if self.worked_ns(middle) > cpu_ns:
-                least = middle
-            else:
-                upper = middle
-        return upper
+    def slowdown_of_work(self, cpu_ns: int) -> float | None:
+        """Return the CPU's slowdown by recording: the least whose working time is no longer."""
+        return _least_slowdown(lambda slowdown: self.worked_ns(slowdown) <= cpu_ns, MOST_SLOWDOWN)
 
     def worked_ns(self, slowdown: float) -> int:
         """Return the CPU's working time in the usual step, without waits for values or copies."""
@@ -397,6 +381,17 @@ class Replay:
     def _worked_ns(self, times_ns: Ints) -> Ints:
         """Return the CPU's working time, without waits, until each time."""
         return _without(self._not_working, times_ns.ravel()) - self._begin_ns
+
+
+def _least_slowdown(is_enough: Callable[[float], bool], most: float) -> float | None:
+    """Return the least slowdown that is enough; ``None`` if the most is not."""
+    least, upper = 1.0, most
+    if not is_enough(upper):
+        return None
+    for _ in range(_TRIES):
+        middle = (least + upper) / 2
+        least, upper = (least, middle) if is_enough(middle) else (middle, upper)
+    return upper
 
 
 def _gaps_and_delays(late_ns: Ints, waited_ns: Ints, replayed: Rows) -> tuple[Ints, Ints]:

@@ -80,9 +80,8 @@ def unprofiled_step(
     is_cpu_known = False
     if recorded.busy_ns >= FILLED * step_ns:  # which only shows that the CPU is fast enough
         slowdown = max(slowdown or SLOWDOWN_IF_FILLED, SLOWDOWN_IF_FILLED)
-        before_ns = settings.unprofiled_cpu_ns
-        if replay is not None and before_ns is not None and not len(replay.waits.start_ns):
-            slowdown, is_cpu_known = replay.slowdown_of_work(before_ns), True
+        measured = _measured(replay, settings.unprofiled_cpu_ns)
+        slowdown, is_cpu_known = measured or slowdown, measured is not None
     if replay is not None and slowdown is not None:
         cpu_ns = replay.worked_ns(slowdown)
     return Training(
@@ -114,6 +113,13 @@ def unprofiled_steps_ns(recorded: ProfiledStep, settings: Settings) -> tuple[int
     if on_device:
         return typical_ns
     return tuple(min(max(each, recorded.busy_ns), recorded.step_ns) for each in typical_ns)
+
+
+def _measured(replay: Replay | None, cpu_ns: int | None) -> float | None:
+    """Return the CPU's slowdown by what it worked in steps before, if it waited for nothing."""
+    if replay is None or cpu_ns is None or len(replay.waits.start_ns):
+        return None
+    return replay.slowdown_of_work(cpu_ns)
 
 
 def _slowed(replay: Replay, step_ns: int) -> float | None:

@@ -530,8 +530,7 @@ def test_a_network_without_a_backward_is_named_where_it_is_called():
 
 
 def test_a_network_that_follows_the_trained_one_has_to_run():
-    moved = taught(6, average="kept.lerp_(weight, 0.01)")
-    assert is_silent(frozen_network.RULE, moved)
+    assert is_silent(frozen_network.RULE, taught(6, average="kept.lerp_(weight, 0.01)"))
     assert not is_silent(frozen_network.RULE, taught(6, average="x.add_(y)"))
 
 
